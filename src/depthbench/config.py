@@ -1,0 +1,116 @@
+"""Small frozen configs: unknown keys are errors, every value is checked where it is declared."""
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from depthbench.errors import DepthbenchError, nearest
+
+
+class Frozen(BaseModel):
+    """Base of every config: immutable, no unknown keys, no silent conversion of strings."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
+    )
+
+    @classmethod
+    def parse(cls, data: Any, where: str = "") -> Self:
+        """Validate ``data``; the first mistake becomes a one-line `DepthbenchError`."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise DepthbenchError(explain(error, cls, where)) from None
+
+    def resolved(self) -> dict[str, Any]:
+        """Every field, defaults included, as plain JSON data."""
+        return self.model_dump(mode="json")
+
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that identify the resolved config."""
+        return digest_of(self.resolved())
+
+
+def digest_of(data: Any) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of ``data`` as canonical JSON."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str = "") -> str:
+    """One line for the first mistake: field, value, what is allowed, the nearest match."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    place = f"{where}: " if where else ""
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{place}{_reason(first, field, model)}{more}".replace("\n", " ")
+
+
+def _reason(first: ErrorDetails, field: str, model: type[BaseModel]) -> str:
+    if first["type"] == "extra_forbidden":
+        allowed = _fields_at(model, first["loc"][:-1])
+        key = str(first["loc"][-1])
+        return f"unknown key '{field}'{nearest(key, allowed) or '.'} Allowed: {', '.join(allowed)}"
+    if first["type"] == "missing":
+        return f"'{field}' is missing: add it"
+    message = first["msg"].removeprefix("Value error, ")
+    if not field:
+        return message
+    return f"{field} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """Field names of the nested model at ``path``."""
+    for part in path:
+        field = model.model_fields.get(str(part))
+        annotation = field.annotation if field else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return sorted(model.model_fields)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; errors name the file and the line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DepthbenchError(f"{path}: no such file. Check the path of the study file") from None
+    except IsADirectoryError:
+        raise DepthbenchError(f"{path} is a folder. Name the .toml file inside it") from None
+    except PermissionError:
+        raise DepthbenchError(f"{path} cannot be read: permission denied") from None
+    except UnicodeDecodeError:
+        raise DepthbenchError(f"{path} is no UTF-8 text. A study file is TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise DepthbenchError(f"{path} is no valid TOML: {error}") from None
+
+
+def override(data: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
+    """``data`` with dotted ``key=value`` assignments applied; values are TOML, else strings."""
+    result = json.loads(json.dumps(data))
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise DepthbenchError(
+                f"override '{assignment}' is no key=value. Example: train.batch=8"
+            )
+        *parents, leaf = key.strip().split(".")
+        table = result
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise DepthbenchError(f"override '{assignment}': '{parent}' is no table")
+        table[leaf] = _toml_value(text.strip())
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,56 @@
+"""Shapes of the backbone."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from depthbench.config import Frozen
+
+
+class Shape(Frozen):
+    """Sizes of a LLaMA-style decoder; ``width / layers`` is its aspect ratio.
+
+    ``kv_heads`` below ``heads`` is grouped-query attention; each must divide as usual and the head
+    width must be even, because RoPE rotates pairs.
+    """
+
+    layers: int = Field(ge=1)
+    width: int = Field(ge=2)
+    heads: int = Field(ge=1)
+    kv_heads: int = Field(ge=1)
+    ffn: int = Field(ge=1)
+    vocab: int = Field(ge=2)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"width {self.width} is not divisible by heads {self.heads}. "
+                f"Use a width that is a multiple of {2 * self.heads}"
+            )
+        if self.head_dim % 2:
+            raise ValueError(
+                f"head width {self.head_dim} (width {self.width} / heads {self.heads}) is odd and "
+                f"RoPE needs pairs. Use a width that is a multiple of {2 * self.heads}"
+            )
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"heads {self.heads} is not divisible by kv_heads {self.kv_heads}. "
+                "Use a divisor of heads"
+            )
+        return self
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.width // self.heads
+
+    @property
+    def aspect_ratio(self) -> float:
+        """``width / layers``."""
+        return self.width / self.layers
+
+    @property
+    def sites(self) -> int:
+        """Number of places where a branch is called: two for each block."""
+        return 2 * self.layers

@@ -1,0 +1,118 @@
+"""Results of trials as schema'd rows: ``results.jsonl``, one row a finished trial."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from depthbench.config import Frozen
+from depthbench.files import append_line, read_lines
+from depthbench.shapes import Shape
+
+SCHEMA_VERSION = 1
+
+Status = Literal["done", "diverged", "failed"]
+
+
+class DomainLoss(Frozen):
+    """Loss on one domain's validation tokens, in both units."""
+
+    nats_per_token: float
+    bits_per_byte: float
+    tokens: int
+    bytes: int
+
+
+class Machine(Frozen):
+    """Where and with what a trial ran."""
+
+    host: str
+    platform: str
+    processor: str
+    cores: int
+    device: str
+    dtype: str
+    python: str
+    torch: str
+    depthbench: str
+    commit: str | None
+    """None where the package does not run from a checkout."""
+
+
+class Parameters(Frozen):
+    """Counts taken from the model built on the meta device."""
+
+    total: int
+    backbone: int
+    embedding_and_head: int
+    own: int
+    """What the design adds to (or, if negative, leaves out of) the `prenorm` backbone."""
+
+
+class Row(Frozen):
+    """One finished trial. A missing value is None, never 0."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    id: str
+    """Digest of ``config``."""
+    study: str
+    label: str
+    """The design's label in the study: its name unless options were set."""
+    design: dict[str, Any]
+    """Resolved config of the design, ``name`` included."""
+    shape: Shape
+    learning_rate: float
+    seed: int
+    phase: Literal["search", "shared"]
+    status: Status
+    reason: str | None = None
+    """Why a trial diverged or failed."""
+    parameters: Parameters
+    steps: int
+    """Optimizer steps that were done."""
+    tokens: int
+    """Training tokens that were seen."""
+    loss: DomainLoss | None = None
+    """Validation loss over all domains together; None unless ``done``."""
+    domains: dict[str, DomainLoss] = Field(default_factory=dict)
+    unigram_bits_per_byte: float | None = None
+    """Entropy of the validation text under its own unigram distribution."""
+    final_train_loss: float | None = None
+    seconds: float
+    tokens_per_second: float | None = None
+    data_hash: str
+    config: dict[str, Any]
+    """The trial's whole resolved config."""
+    machine: Machine
+    notes: list[str] = Field(default_factory=list)
+    """Fallbacks that were taken, in words."""
+    finished: str
+    """ISO 8601 time, UTC."""
+
+
+class Store:
+    """The rows of one study; for one id the last row wins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "results.jsonl"
+
+    def rows(self) -> list[Row]:
+        """The newest row of every trial, in order of first appearance."""
+        newest: dict[str, Row] = {}
+        for number, record in enumerate(read_lines(self.path), start=1):
+            row = Row.parse(record, f"{self.path} row {number}")
+            newest[row.id] = row
+        return list(newest.values())
+
+    def add(self, row: Row) -> None:
+        """Append ``row`` durably."""
+        append_line(self.path, row.resolved())
+
+    def metrics(self, trial_id: str) -> list[dict[str, Any]]:
+        """The metric records of a trial by step; the last write of a step wins."""
+        records = read_lines(self.folder / "trials" / trial_id / "metrics.jsonl")
+        by_step: dict[int, dict[str, Any]] = {}
+        for record in records:
+            by_step[record["step"]] = by_step.get(record["step"], {}) | record
+        return [by_step[step] for step in sorted(by_step)]
