@@ -7,6 +7,7 @@ from pydantic import Field
 
 from depthbench.config import Frozen
 from depthbench.files import append_line, read_lines
+from depthbench.nn.count import Parameters
 from depthbench.shapes import Shape
 
 SCHEMA_VERSION = 1
@@ -37,16 +38,6 @@ class Machine(Frozen):
     depthbench: str
     commit: str | None
     """None where the package does not run from a checkout."""
-
-
-class Parameters(Frozen):
-    """Counts taken from the model built on the meta device."""
-
-    total: int
-    backbone: int
-    embedding_and_head: int
-    own: int
-    """What the design adds to (or, if negative, leaves out of) the `prenorm` backbone."""
 
 
 class Row(Frozen):

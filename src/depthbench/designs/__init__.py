@@ -1,0 +1,56 @@
+"""Residual designs. To add one: a file beside this one and a line in the registry."""
+
+from typing import Any
+
+from depthbench.designs.attnres import AttnRes
+from depthbench.designs.base import Design, DesignConfig
+from depthbench.designs.block_attnres import BlockAttnRes
+from depthbench.designs.deepnorm import DeepNorm
+from depthbench.designs.hc import HyperConnections
+from depthbench.designs.keel import Keel
+from depthbench.designs.lns import LNS
+from depthbench.designs.mhc import MHC
+from depthbench.designs.moda import MoDA
+from depthbench.designs.prenorm import PreNorm
+from depthbench.designs.sandwich import Sandwich
+from depthbench.errors import DepthbenchError, unknown
+
+REGISTRY: dict[str, type[Design[Any]]] = {
+    "prenorm": PreNorm,
+    "sandwich": Sandwich,
+    "lns": LNS,
+    "deepnorm": DeepNorm,
+    "keel": Keel,
+    "hc": HyperConnections,
+    "mhc": MHC,
+    "attnres": AttnRes,
+    "block_attnres": BlockAttnRes,
+    "moda": MoDA,
+}
+
+
+def design_class(name: str) -> type[Design[Any]]:
+    """The registered design; an error with the nearest name otherwise."""
+    if name not in REGISTRY:
+        raise unknown("design", name, REGISTRY)
+    return REGISTRY[name]
+
+
+def parse_design(spec: str | dict[str, Any] | DesignConfig) -> DesignConfig:
+    """Config of a design from its name, or from a table with ``name`` and options."""
+    if isinstance(spec, DesignConfig):
+        return spec
+    table = {"name": spec} if isinstance(spec, str) else spec
+    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+        raise DepthbenchError(
+            f"design {spec!r} has no name. Write 'hc' or {{ name = \"hc\", streams = 2 }}"
+        )
+    return design_class(table["name"]).Config.parse(table, f"design '{table['name']}'")
+
+
+def label_of(config: DesignConfig) -> str:
+    """Name, plus the options that differ from the default: ``hc(mix=false)``."""
+    default = type(config)(name=config.name).resolved()
+    changed = {key: v for key, v in config.resolved().items() if v != default[key]}
+    options = ",".join(f"{key}={str(v).lower()}" for key, v in changed.items())
+    return f"{config.name}({options})" if options else config.name

@@ -1,0 +1,149 @@
+"""The one interface of every residual design: what happens between branches."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from depthbench.config import Frozen
+from depthbench.nn.branch import Backbone, Depth, Entry, Role
+from depthbench.nn.parameters import Parametrised, Start
+from depthbench.shapes import Shape
+
+S = TypeVar("S")
+"""The state that travels between sites."""
+
+
+class DesignConfig(Frozen):
+    """Options of a design; every concrete config fixes ``name``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """Facts about a design for tables and documentation."""
+
+    family: Literal["baseline", "norm placement", "residual scale", "streams", "depth attention"]
+    sources: str
+    """What a site reads."""
+    weights: Literal["fixed", "learned", "dynamic"]
+    """Fixed numbers, learned constants, or functions of the input."""
+    own: str
+    """Own parameters, as a formula."""
+    equation: str
+    paper: str
+    peak_lr: float = 2e-3
+    """Published or recommended peak learning rate at 400M parameters."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a branch is called."""
+
+    number: int
+    layers: int
+
+    @property
+    def block(self) -> int:
+        """Block that the site belongs to, from 0."""
+        return self.number // 2
+
+    @property
+    def attention(self) -> bool:
+        """Whether the branch is attention; otherwise it is the feed-forward."""
+        return self.number % 2 == 0
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a connection used for this input; designs with coefficients extend it."""
+
+    depth: Depth | None = None
+
+
+class Connection(Parametrised, ABC, Generic[S]):
+    """Parameters and read/write rule of one site."""
+
+    def starts(self) -> dict[str, Start]:
+        """No parameters of its own, unless a design says otherwise."""
+        return {}
+
+    @abstractmethod
+    def read(self, state: S) -> tuple[Float[Tensor, "b t d"], Route]:
+        """The branch's input, and the coefficients that were used."""
+
+    @abstractmethod
+    def write(self, state: S, y: Float[Tensor, "b t d"], route: Any, entry: Entry | None) -> S:
+        """The state after the branch's output ``y``; ``route`` is what `read` returned."""
+
+
+class Design(Parametrised, ABC, Generic[S]):
+    """How branch outputs travel through depth; it builds the connection of every site."""
+
+    Config: ClassVar[type[DesignConfig]]
+    card: ClassVar[Card]
+    start_distance: ClassVar[float | None] = None
+    """Largest difference of the start's logits to `prenorm`'s at the same backbone weights
+    (float32, logits of order 1); None where the design does not start as `prenorm`."""
+    checkpoint_unit: ClassVar[Literal["block", "branch"]] = "block"
+    """What activation checkpointing recomputes. ``branch`` where the state grows with depth:
+    its sources are kept anyway, so recomputing their mixes would save nothing."""
+
+    def __init__(self, config: Any, shape: Shape, backbone: Backbone) -> None:
+        super().__init__()
+        self.config = config
+        self.shape = shape
+        self.backbone = backbone
+        self.check()
+
+    def check(self) -> None:
+        """Raise `DepthbenchError` for options that fight each other."""
+
+    def starts(self) -> dict[str, Start]:
+        """No parameters at the root, unless a design says otherwise."""
+        return {}
+
+    def branch_scale(self, role: Role) -> float:
+        """Factor on the start's standard deviation of a branch matrix."""
+        return 1.0
+
+    @abstractmethod
+    def connection(self, site: Site) -> Connection[S]:
+        """A new connection for ``site``."""
+
+    @abstractmethod
+    def open(self, embedding: Float[Tensor, "b t d"]) -> S:
+        """The state before the first site."""
+
+    def enter(self, state: S, place: int) -> S:
+        """The state as a block finds it that runs at ``place`` (see `Program.places`)."""
+        return state
+
+    @abstractmethod
+    def readout(self, state: S) -> Float[Tensor, "b t d"]:
+        """The state as one tensor, for the final norm and head."""
+
+    @abstractmethod
+    def depth_state(self, state: S) -> Float[Tensor, "b t width"]:
+        """``z_i``: the state between two blocks as probes see it."""
+
+
+class TensorDesign(Design[Tensor], ABC):
+    """A design whose state is one tensor."""
+
+    def open(self, embedding: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return embedding
+
+    def readout(self, state: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return state
+
+    def depth_state(self, state: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        return state
+
+
+def streams_of(tensor: Float[Tensor, "b t d"], count: int) -> Float[Tensor, "b t s d"]:
+    """``count`` equal streams, each a copy."""
+    return tensor.unsqueeze(2).expand(-1, -1, count, -1)

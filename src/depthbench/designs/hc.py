@@ -1,0 +1,120 @@
+"""Hyper-Connections: several streams, read, mixed and written with static and dynamic weights."""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from depthbench.designs.base import Card, Connection, DesignConfig, Entry, Site
+from depthbench.designs.streams import StreamDesign, StreamRoute, mix_and_write, read_streams
+from depthbench.nn.branch import Backbone
+from depthbench.nn.norm import RMSNorm
+from depthbench.nn.parameters import Start, constant, values, zeros
+from depthbench.nn.precision import at_least_float32, full_precision
+from depthbench.shapes import Shape
+
+
+class HyperConnectionConfig(DesignConfig):
+    """``mix = false`` leaves ``A`` out of the write, ``dynamic = false`` the input's influence."""
+
+    name: Literal["hc"] = "hc"
+    streams: int = Field(default=4, ge=1)
+    mix: bool = True
+    dynamic: bool = True
+    scale: float = Field(default=0.01, gt=0)
+    """Start of the factors on the dynamic part."""
+
+
+@final
+class HyperConnection(Connection[Tensor]):
+    """``x = N(Σ_i α_i H_i)``, new ``H_j = Σ_i A[i, j] H_i + β_j y``.
+
+    Each of ``α``, ``A``, ``β`` is a static part plus ``scale · tanh(norm(H) W)``, with one norm
+    for each stream and ``W`` of ``d × (1 [+ m] + 1)``: columns for ``α``, for ``A``, for ``β``.
+    """
+
+    def __init__(
+        self, config: HyperConnectionConfig, site: Site, shape: Shape, backbone: Backbone
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.first = site.number % config.streams
+        m, d = config.streams, shape.width
+        self.norm = RMSNorm(d, backbone.norm_eps)
+        self.static_read = nn.Parameter(torch.empty(m))
+        self.static_write = nn.Parameter(torch.empty(m))
+        if config.mix:
+            self.static_mix = nn.Parameter(torch.empty(m, m))
+        if config.dynamic:
+            self.norm_streams = RMSNorm(d, backbone.norm_eps)
+            self.dynamic = nn.Parameter(torch.empty(2 + m * config.mix, d))
+            self.scale_read = nn.Parameter(torch.empty(()))
+            self.scale_write = nn.Parameter(torch.empty(()))
+
+    def starts(self) -> dict[str, Start]:
+        m = self.config.streams
+        starts = {
+            "static_read": values([float(i == self.first) for i in range(m)]),
+            "static_write": constant(1.0),
+        }
+        if self.config.mix:
+            starts["static_mix"] = values([[float(i == j) for j in range(m)] for i in range(m)])
+        if self.config.dynamic:
+            starts["dynamic"] = zeros(decay=True)
+            starts["scale_read"] = starts["scale_write"] = constant(self.config.scale)
+        return starts
+
+    def route(self, streams: Float[Tensor, "b t s d"]) -> StreamRoute:
+        """``α``, ``A`` and ``β`` for these streams, in float32 or better."""
+        mix = self.static_mix if self.config.mix else None
+        read, write = self.static_read, self.static_write
+        if self.config.dynamic:
+            with full_precision(streams):
+                normed = self.norm_streams(at_least_float32(streams))
+                change = torch.tanh(nn.functional.linear(normed, self.dynamic))
+            read = read + self.scale_read * change[..., 0]
+            write = write + self.scale_write * change[..., -1]
+            if mix is not None:
+                mix = mix + self.scale_read * change[..., 1:-1]
+        return StreamRoute(read=read, mix=mix, write=write)
+
+    def read(self, state: Float[Tensor, "b t s d"]) -> tuple[Float[Tensor, "b t d"], StreamRoute]:
+        route = self.route(state)
+        assert route.read is not None
+        return self.norm(read_streams(state, route.read)), route
+
+    def write(
+        self,
+        state: Float[Tensor, "b t s d"],
+        y: Float[Tensor, "b t d"],
+        route: StreamRoute,
+        entry: Entry | None,
+    ) -> Float[Tensor, "b t s d"]:
+        assert route.write is not None
+        with full_precision(state):
+            return mix_and_write(state, route.mix, y, route.write)
+
+
+@final
+class HyperConnections(StreamDesign):
+    """Hyper-Connections (arXiv 2409.19606), static and dynamic part.
+
+    Starts as `prenorm`: ``α = e_(ℓ mod m)``, ``A = I``, ``β = 1``, ``W = 0``.
+    """
+
+    Config = HyperConnectionConfig
+    start_distance: ClassVar[float | None] = 2e-5
+    card: ClassVar[Card] = Card(
+        family="streams",
+        sources="m streams",
+        weights="dynamic",
+        own="2 L (d (m + 3) + m² + 2 m + 2)",
+        equation="x = N(Σ α_i H_i); H_j ← Σ_i A_ij H_i + β_j y; "
+        "each coefficient static + scale·tanh(norm(H) W)",
+        paper="arXiv 2409.19606",
+    )
+
+    def connection(self, site: Site) -> HyperConnection:
+        return HyperConnection(self.config, site, self.shape, self.backbone)

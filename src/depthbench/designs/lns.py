@@ -1,0 +1,74 @@
+"""LayerNorm scaling: the deeper the block, the smaller its normed input."""
+
+from typing import ClassVar, Literal, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from depthbench.designs.base import (
+    Card,
+    Connection,
+    DesignConfig,
+    Entry,
+    Route,
+    Site,
+    TensorDesign,
+)
+from depthbench.errors import DepthbenchError
+from depthbench.nn.branch import Backbone
+from depthbench.nn.norm import RMSNorm
+from depthbench.shapes import Shape
+
+
+class LNSConfig(DesignConfig):
+    """No options."""
+
+    name: Literal["lns"] = "lns"
+
+
+@final
+class LNSConnection(Connection[Tensor]):
+    """``x = N(h) / sqrt(b + 1)``, ``h ← h + y``; both sites of block ``b`` share the factor."""
+
+    def __init__(self, site: Site, shape: Shape, backbone: Backbone) -> None:
+        super().__init__()
+        self.norm = RMSNorm(shape.width, backbone.norm_eps)
+        self.factor = (site.block + 1) ** -0.5
+
+    def read(self, state: Float[Tensor, "b t d"]) -> tuple[Float[Tensor, "b t d"], Route]:
+        return self.norm(state) * self.factor, Route()
+
+    def write(
+        self,
+        state: Float[Tensor, "b t d"],
+        y: Float[Tensor, "b t d"],
+        route: Route,
+        entry: Entry | None,
+    ) -> Float[Tensor, "b t d"]:
+        return state + y
+
+
+@final
+class LNS(TensorDesign):
+    """LayerNorm scaling (arXiv 2502.05795): ``h ← h + F(N(h) / sqrt(b + 1))``."""
+
+    Config = LNSConfig
+    card: ClassVar[Card] = Card(
+        family="norm placement",
+        sources="state",
+        weights="fixed",
+        own="0",
+        equation="x = N(h) / sqrt(b+1); h ← h + y",
+        paper="arXiv 2502.05795",
+        peak_lr=1e-2,
+    )
+
+    def check(self) -> None:
+        if self.backbone.depth_scaled_init:
+            raise DepthbenchError(
+                "backbone.depth_scaled_init = true cancels the depth scaling of design 'lns'. "
+                "Set depth_scaled_init = false, or choose another design"
+            )
+
+    def connection(self, site: Site) -> LNSConnection:
+        return LNSConnection(site, self.shape, self.backbone)

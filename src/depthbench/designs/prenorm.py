@@ -1,0 +1,65 @@
+"""Pre-norm: the baseline."""
+
+from typing import ClassVar, Literal, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from depthbench.designs.base import (
+    Card,
+    Connection,
+    DesignConfig,
+    Entry,
+    Route,
+    Site,
+    TensorDesign,
+)
+from depthbench.nn.branch import Backbone
+from depthbench.nn.norm import RMSNorm
+from depthbench.shapes import Shape
+
+
+class PreNormConfig(DesignConfig):
+    """No options."""
+
+    name: Literal["prenorm"] = "prenorm"
+
+
+@final
+class PreNormConnection(Connection[Tensor]):
+    """``x = N(h)``, ``h ← h + y``."""
+
+    def __init__(self, shape: Shape, backbone: Backbone) -> None:
+        super().__init__()
+        self.norm = RMSNorm(shape.width, backbone.norm_eps)
+
+    def read(self, state: Float[Tensor, "b t d"]) -> tuple[Float[Tensor, "b t d"], Route]:
+        return self.norm(state), Route()
+
+    def write(
+        self,
+        state: Float[Tensor, "b t d"],
+        y: Float[Tensor, "b t d"],
+        route: Route,
+        entry: Entry | None,
+    ) -> Float[Tensor, "b t d"]:
+        return state + y
+
+
+@final
+class PreNorm(TensorDesign):
+    """Pre-norm residual (arXiv 2002.04745): ``h ← h + F(N(h))``."""
+
+    Config = PreNormConfig
+    start_distance: ClassVar[float | None] = 0.0
+    card: ClassVar[Card] = Card(
+        family="baseline",
+        sources="state",
+        weights="fixed",
+        own="0",
+        equation="x = N(h); h ← h + y",
+        paper="arXiv 2002.04745",
+    )
+
+    def connection(self, site: Site) -> PreNormConnection:
+        return PreNormConnection(self.shape, self.backbone)

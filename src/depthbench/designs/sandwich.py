@@ -1,0 +1,65 @@
+"""Sandwich norm (Peri-LN): a norm before and after every branch."""
+
+from typing import ClassVar, Literal, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from depthbench.designs.base import (
+    Card,
+    Connection,
+    DesignConfig,
+    Entry,
+    Route,
+    Site,
+    TensorDesign,
+)
+from depthbench.nn.branch import Backbone
+from depthbench.nn.norm import RMSNorm
+from depthbench.shapes import Shape
+
+
+class SandwichConfig(DesignConfig):
+    """No options."""
+
+    name: Literal["sandwich"] = "sandwich"
+
+
+@final
+class SandwichConnection(Connection[Tensor]):
+    """``x = N_in(h)``, ``h ← h + N_out(y)``."""
+
+    def __init__(self, shape: Shape, backbone: Backbone) -> None:
+        super().__init__()
+        self.norm_in = RMSNorm(shape.width, backbone.norm_eps)
+        self.norm_out = RMSNorm(shape.width, backbone.norm_eps)
+
+    def read(self, state: Float[Tensor, "b t d"]) -> tuple[Float[Tensor, "b t d"], Route]:
+        return self.norm_in(state), Route()
+
+    def write(
+        self,
+        state: Float[Tensor, "b t d"],
+        y: Float[Tensor, "b t d"],
+        route: Route,
+        entry: Entry | None,
+    ) -> Float[Tensor, "b t d"]:
+        return state + self.norm_out(y)
+
+
+@final
+class Sandwich(TensorDesign):
+    """Sandwich or Peri-LN residual (arXiv 2502.02732): ``h ← h + N_out(F(N_in(h)))``."""
+
+    Config = SandwichConfig
+    card: ClassVar[Card] = Card(
+        family="norm placement",
+        sources="state",
+        weights="fixed",
+        own="2 d L",
+        equation="x = N_in(h); h ← h + N_out(y)",
+        paper="arXiv 2502.02732",
+    )
+
+    def connection(self, site: Site) -> SandwichConnection:
+        return SandwichConnection(self.shape, self.backbone)

@@ -1,0 +1,57 @@
+"""What designs with several streams share: `(b, t, s, d)` states and their products."""
+
+from abc import ABC
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from depthbench.designs.base import Design, Route
+
+
+@dataclass(frozen=True)
+class StreamRoute(Route):
+    """Coefficients of one site, per token: read ``α``, mix ``A`` and write ``β``."""
+
+    read: Float[Tensor, "*bt s"] | None = None
+    mix: Float[Tensor, "*bt s s"] | None = None
+    """``A[i, j]``: how much of old stream ``i`` goes to new stream ``j``; None for no mixing."""
+    write: Float[Tensor, "*bt s"] | None = None
+
+
+class StreamDesign(Design[Tensor], ABC):
+    """``m`` streams that start as copies of the embedding and are read out as their mean.
+
+    The mean, not the sum: the readout stays on the scale of one stream.
+    """
+
+    def open(self, embedding: Float[Tensor, "b t d"]) -> Float[Tensor, "b t s d"]:
+        return embedding.unsqueeze(2).repeat(1, 1, self.config.streams, 1)
+
+    def readout(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t d"]:
+        return state.mean(2)
+
+    def depth_state(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t width"]:
+        return state.flatten(2)
+
+
+def mix_and_write(
+    streams: Float[Tensor, "b t s d"],
+    mix: Float[Tensor, "*bt s s"] | None,
+    y: Float[Tensor, "b t d"],
+    write: Float[Tensor, "*bt s"],
+) -> Float[Tensor, "b t s d"]:
+    """New stream ``j`` = ``Σ_i A[i, j] H_i + β_j y``; without ``mix`` = ``H_j + β_j y``."""
+    written = write.unsqueeze(-1) * y.unsqueeze(2)
+    if mix is None:
+        return (streams + written).to(streams.dtype)
+    mixed = torch.matmul(mix.transpose(-1, -2), streams.to(mix.dtype))
+    return (mixed + written).to(streams.dtype)
+
+
+def read_streams(
+    streams: Float[Tensor, "b t s d"], read: Float[Tensor, "*bt s"]
+) -> Float[Tensor, "b t d"]:
+    """``Σ_s α_s H_s``."""
+    return (read.unsqueeze(-1) * streams).sum(2)

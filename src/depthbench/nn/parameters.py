@@ -1,0 +1,121 @@
+"""How every parameter starts: declared beside it, drawn from a seed of its own."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Fill = Callable[[Tensor, torch.Generator], None]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start value of one parameter, and whether weight decay applies to it."""
+
+    fill: Fill
+    decay: bool
+
+
+class Parametrised(nn.Module, ABC):
+    """A module that declares the start of each parameter it owns directly."""
+
+    @abstractmethod
+    def starts(self) -> dict[str, Start]:
+        """Start of every own parameter, by attribute name."""
+
+
+def constant(value: float) -> Start:
+    """All entries equal ``value``; no weight decay."""
+
+    def fill(tensor: Tensor, _: torch.Generator) -> None:
+        tensor.fill_(value)
+
+    return Start(fill, decay=False)
+
+
+def values(numbers: Sequence[float] | Sequence[Sequence[float]], *, decay: bool = False) -> Start:
+    """The given numbers, entry by entry."""
+
+    def fill(tensor: Tensor, _: torch.Generator) -> None:
+        tensor.copy_(torch.tensor(numbers, dtype=tensor.dtype))
+
+    return Start(fill, decay=decay)
+
+
+def zeros(*, decay: bool) -> Start:
+    """Zeros, for matrices whose contribution starts at nothing."""
+
+    def fill(tensor: Tensor, _: torch.Generator) -> None:
+        tensor.zero_()
+
+    return Start(fill, decay=decay)
+
+
+def normal_rows(stds: Sequence[tuple[int, float]]) -> Start:
+    """Runs of rows, each normal(0, std) truncated at 3 std; weight decay applies."""
+
+    def fill(tensor: Tensor, generator: torch.Generator) -> None:
+        for rows, (_, std) in zip(tensor.split([n for n, _ in stds]), stds, strict=True):
+            nn.init.trunc_normal_(rows, 0.0, std, -3 * std, 3 * std, generator=generator)
+
+    return Start(fill, decay=True)
+
+
+def seed_of(seed: int, name: str) -> int:
+    """Seed of the parameter ``name``: independent of all others and of their order.
+
+    So designs that share a backbone share its start, and a shard can fill just what it holds.
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7], "big")
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, seed: int) -> None:
+    """Fill every parameter from its `Start`, on CPU in float32, then copy it to where it lives.
+
+    Raises `TypeError` for a module with parameters but no declared starts: nothing is left to
+    whatever memory held.
+    """
+    for module_name, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        if not own:
+            continue
+        if not isinstance(module, Parametrised) or module.starts().keys() != own.keys():
+            raise TypeError(f"{module_name or type(module).__name__} does not declare {list(own)}")
+        starts = module.starts()
+        for name, parameter in own.items():
+            generator = torch.Generator().manual_seed(seed_of(seed, f"{module_name}.{name}"))
+            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
+            starts[name].fill(drawn, generator)
+            parameter.copy_(drawn)
+
+
+def decayed(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The parameters with and those without weight decay, as their modules declare."""
+    with_decay: list[nn.Parameter] = []
+    without: list[nn.Parameter] = []
+    for module in model.modules():
+        if isinstance(module, Parametrised):
+            starts = module.starts()
+            for name, parameter in module.named_parameters(recurse=False):
+                (with_decay if starts[name].decay else without).append(parameter)
+    return with_decay, without
+
+
+class Projection(Parametrised):
+    """``x Wᵀ`` without bias; the rows of ``W`` may be runs that start at different scales."""
+
+    def __init__(self, width_in: int, rows: Sequence[tuple[int, float]]) -> None:
+        """``rows``: (number of output features, std at the start) of each run."""
+        super().__init__()
+        self.rows = tuple(rows)
+        self.weight = nn.Parameter(torch.empty(sum(n for n, _ in rows), width_in))
+
+    def starts(self) -> dict[str, Start]:
+        return {"weight": normal_rows(self.rows)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight)
