@@ -17,7 +17,7 @@ from depthbench.shapes import Shape
 class AttnResConfig(DesignConfig):
     """No options."""
 
-    name: Literal["attnres"] = "attnres"
+    name: str = "attnres"
 
 
 @final

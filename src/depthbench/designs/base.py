@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from jaxtyping import Float
+from pydantic import field_validator
 from torch import Tensor
 
 from depthbench.config import Frozen
@@ -17,9 +18,17 @@ S = TypeVar("S")
 
 
 class DesignConfig(Frozen):
-    """Options of a design; every concrete config fixes ``name``."""
+    """Options of a design; every concrete config names its design by the default of ``name``."""
 
     name: str
+
+    @field_validator("name")
+    @classmethod
+    def _own_name(cls, value: str) -> str:
+        own = cls.model_fields["name"].default
+        if value != own:
+            raise ValueError(f"these are the options of '{own}'. Write name = \"{own}\"")
+        return value
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Block Attention Residuals: depth attention over sums of neighbouring branch outputs."""
 
 import math
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from depthbench.designs.base import Card, DesignConfig
 class BlockAttnResConfig(DesignConfig):
     """``blocks``: runs that the sites are grouped in; the last run may be shorter."""
 
-    name: Literal["block_attnres"] = "block_attnres"
+    name: str = "block_attnres"
     blocks: int = Field(default=8, ge=1)
 
 

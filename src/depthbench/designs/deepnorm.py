@@ -23,7 +23,7 @@ from depthbench.shapes import Shape
 class DeepNormConfig(DesignConfig):
     """``norm``: the published runs used `layernorm` (mean removed)."""
 
-    name: Literal["deepnorm"] = "deepnorm"
+    name: str = "deepnorm"
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
 
 

@@ -1,6 +1,6 @@
 """Hyper-Connections: several streams, read, mixed and written with static and dynamic weights."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -19,7 +19,7 @@ from depthbench.shapes import Shape
 class HyperConnectionConfig(DesignConfig):
     """``mix = false`` leaves ``A`` out of the write, ``dynamic = false`` the input's influence."""
 
-    name: Literal["hc"] = "hc"
+    name: str = "hc"
     streams: int = Field(default=4, ge=1)
     mix: bool = True
     dynamic: bool = True

@@ -1,6 +1,6 @@
 """KEEL: post-norm with a strongly up-weighted skip and an inner pre-norm."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from depthbench.shapes import Shape
 class KeelConfig(DesignConfig):
     """No options."""
 
-    name: Literal["keel"] = "keel"
+    name: str = "keel"
 
 
 @final

@@ -1,6 +1,6 @@
 """LayerNorm scaling: the deeper the block, the smaller its normed input."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor
@@ -23,7 +23,7 @@ from depthbench.shapes import Shape
 class LNSConfig(DesignConfig):
     """No options."""
 
-    name: Literal["lns"] = "lns"
+    name: str = "lns"
 
 
 @final

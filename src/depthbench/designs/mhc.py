@@ -20,7 +20,7 @@ from depthbench.shapes import Shape
 class MHCConfig(DesignConfig):
     """``start``: `identity` starts as `prenorm` (to about 1e-3 a site), `paper` as published."""
 
-    name: Literal["mhc"] = "mhc"
+    name: str = "mhc"
     streams: int = Field(default=4, ge=1)
     start: Literal["identity", "paper"] = "identity"
     rounds: int = Field(default=20, ge=1)

@@ -20,7 +20,7 @@ class MoDAConfig(DesignConfig):
     rotation.
     """
 
-    name: Literal["moda"] = "moda"
+    name: str = "moda"
     rotate_depth_keys: bool = False
 
 

@@ -1,6 +1,6 @@
 """Pre-norm: the baseline."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor
@@ -22,7 +22,7 @@ from depthbench.shapes import Shape
 class PreNormConfig(DesignConfig):
     """No options."""
 
-    name: Literal["prenorm"] = "prenorm"
+    name: str = "prenorm"
 
 
 @final

@@ -1,6 +1,6 @@
 """Sandwich norm (Peri-LN): a norm before and after every branch."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor
@@ -22,7 +22,7 @@ from depthbench.shapes import Shape
 class SandwichConfig(DesignConfig):
     """No options."""
 
-    name: Literal["sandwich"] = "sandwich"
+    name: str = "sandwich"
 
 
 @final

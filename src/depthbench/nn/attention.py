@@ -72,7 +72,7 @@ def attend_time_and_depth(
 
     ``softmax_{s ≤ t, n}([q_t·k_s, q'_t·k'_{t,n}] / sqrt(hd))``, applied to ``[v_s, v'_{t,n}]``.
     """
-    _, length, _, head_dim = query.shape
+    _, length, heads, head_dim = query.shape
     groups = heads // key.shape[2]
     depth_key = torch.stack([entry.key for entry in entries], dim=3)
     depth_value = torch.stack([entry.value for entry in entries], dim=3)
