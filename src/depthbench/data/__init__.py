@@ -1,0 +1,1 @@
+"""Text to token shards: corpora, tokenizers, splits, sampling, losses."""

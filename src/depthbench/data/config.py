@@ -1,0 +1,60 @@
+"""What text a study trains on."""
+
+from typing import Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from depthbench.config import Frozen
+from depthbench.errors import unknown
+
+InstalledDomain = Literal["code", "math", "prose"]
+DOMAINS: tuple[str, ...] = get_args(InstalledDomain)
+BYTE_VALUES = 256
+SMALLEST_BPE = BYTE_VALUES + 2
+"""256 byte values, the document token and at least one merge."""
+
+
+class DataConfig(Frozen):
+    """Which text, how it is split, and how it becomes tokens.
+
+    Raises `DepthbenchError` (through `parse`) for unknown domains, a trained BPE with fewer than
+    258 tokens, and for `domains` beside `paths`.
+    """
+
+    paths: tuple[str, ...] = ()
+    """Files, folders or globs (text, .jsonl, .parquet), one domain each; empty = the installed
+    corpus."""
+    domains: tuple[str, ...] = DOMAINS
+    """Domains of the installed corpus; only without ``paths``."""
+    tokenizer: str = Field(default="bytes", min_length=1)
+    """``bytes``, ``bpe`` (byte-level, trained on the training part) or the path of a tokenizers
+    ``.json``."""
+    vocab: int = Field(default=2048, ge=SMALLEST_BPE, le=1_000_000)
+    """Number of tokens of a trained BPE, the document token included."""
+    text_field: str = Field(default="text", min_length=1)
+    """Key or column of JSONL and Parquet files."""
+    validation_fraction: float = Field(default=0.1, gt=0, le=0.5)
+    """Share of the documents that is kept for validation."""
+    megabytes: float | None = Field(default=None, gt=0)
+    """Cap per domain in 10^6 bytes of text; None = all."""
+
+    @field_validator("domains")
+    @classmethod
+    def _known(cls, domains: tuple[str, ...]) -> tuple[str, ...]:
+        if not domains:
+            raise ValueError(f"name at least one domain of {', '.join(DOMAINS)}")
+        for domain in domains:
+            if domain not in DOMAINS:
+                raise ValueError(str(unknown("domain", domain, DOMAINS)))
+        if len(set(domains)) < len(domains):
+            raise ValueError("a domain is named twice: name each once")
+        return domains
+
+    @model_validator(mode="after")
+    def _one_corpus(self) -> Self:
+        if self.paths and self.domains != DOMAINS:
+            raise ValueError(
+                f"domains = {list(self.domains)} selects from the installed corpus, but paths "
+                "names text of your own: remove one of the two"
+            )
+        return self

@@ -1,0 +1,179 @@
+"""Prepared token shards: opening, sampling, fixed validation sets."""
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from depthbench.config import digest_of
+from depthbench.data.build import Progress, build, check_shard, find_corpus
+from depthbench.data.config import DataConfig
+from depthbench.data.loss import unigram_nats
+from depthbench.data.manifest import FORMAT, DomainFacts, Manifest, Shard
+from depthbench.data.tokenizer import identity
+from depthbench.errors import DepthbenchError
+
+WORD = 2**64
+
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """Fixed windows of one domain; ``targets`` are ``inputs`` shifted by one."""
+
+    inputs: Tensor
+    """(n, t) int64."""
+    targets: Tensor
+    """(n, t) int64."""
+    target_bytes: Tensor
+    """(n, t) int64: bytes of text of each target, 0 for the document token."""
+    unigram_bits_per_byte: float
+    """Entropy of these targets under their own unigram distribution, over their bytes."""
+
+
+class Dataset:
+    """Memory-mapped tokens of every domain, and the manifest that describes them."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.vocab = manifest.vocab
+        self._train = [_map(folder, domain.train) for domain in manifest.domains]
+        self._validation = [_map(folder, domain.validation) for domain in manifest.domains]
+        self._sizes = [_map(folder, domain.validation_sizes) for domain in manifest.domains]
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The dataset in ``folder``.
+
+        Raises `DepthbenchError` if the manifest is missing or a shard differs from it.
+        """
+        return cls(folder, Manifest.load(folder))
+
+    def batch(self, seed: int, step: int, sequences: int, length: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets (``sequences``, ``length``), int64; targets are shifted by one.
+
+        A pure function of its arguments and the tokens: Philox with the key (seed, step) draws
+        start positions uniformly over the training tokens of all domains.
+
+        Raises `DepthbenchError` if a domain is too short for one sequence.
+        """
+        starts = [
+            _room(domain, "training", len(tokens), length)
+            for domain, tokens in zip(self.manifest.domains, self._train, strict=True)
+        ]
+        ends = np.cumsum(starts)
+        total = int(ends[-1])
+        philox = np.random.Philox(key=np.array([seed % WORD, step % WORD], np.uint64))
+        # multiply-shift on raw words: numpy may change how `integers` draws, not the raw stream
+        drawn = [int(word) * total // WORD for word in philox.random_raw(sequences)]
+        windows = np.empty((sequences, length + 1), np.int64)
+        for row, position in enumerate(drawn):
+            domain = int(np.searchsorted(ends, position, side="right"))
+            start = position - int(ends[domain]) + starts[domain]
+            windows[row] = self._train[domain][start : start + length + 1]
+        return _shift(windows)
+
+    def validation(self, length: int, tokens: int) -> dict[str, ValidationSet]:
+        """Per domain: evenly spread windows without overlap, at most ``tokens`` targets.
+
+        Raises `DepthbenchError` if a domain, or ``tokens``, is too short for one window.
+        """
+        if tokens < length:
+            raise DepthbenchError(
+                f"validation tokens = {tokens} is less than one sequence of {length}: "
+                f"ask for at least {length}"
+            )
+        return {
+            domain.name: self._validation_of(number, length, tokens)
+            for number, domain in enumerate(self.manifest.domains)
+        }
+
+    def _validation_of(self, number: int, length: int, tokens: int) -> ValidationSet:
+        domain = self.manifest.domains[number]
+        ids, sizes = self._validation[number], self._sizes[number]
+        _room(domain, "validation", len(ids), length)
+        targets = len(ids) - 1
+        count = min(tokens, targets) // length
+        starts = [index * targets // count for index in range(count)]
+        inputs, shifted = _shift(_windows(ids, starts, length))
+        _, target_bytes = _shift(_windows(sizes, starts, length))
+        counts = np.bincount(shifted.numpy().ravel(), minlength=self.vocab)
+        total_bytes = int(target_bytes.sum())
+        if not total_bytes:
+            raise DepthbenchError(
+                f"domain '{domain.name}': the validation targets hold no text, only document "
+                "tokens. Ask for more validation tokens"
+            )
+        bits = unigram_nats(counts) * shifted.numel() / (math.log(2) * total_bytes)
+        return ValidationSet(inputs, shifted, target_bytes, bits)
+
+
+def _map(folder: Path, shard: Shard) -> NDArray[np.unsignedinteger]:
+    return np.memmap(check_shard(folder, shard), dtype=shard.dtype, mode="r")
+
+
+def _windows(
+    tokens: NDArray[np.unsignedinteger], starts: list[int], length: int
+) -> NDArray[np.int64]:
+    return np.stack([tokens[start : start + length + 1] for start in starts]).astype(np.int64)
+
+
+def _shift(windows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    both = torch.from_numpy(windows)
+    return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+
+
+def _room(domain: DomainFacts, side: str, tokens: int, length: int) -> int:
+    """Number of positions at which a sequence of ``length`` and its target can start."""
+    if tokens <= length:
+        raise DepthbenchError(
+            f"domain '{domain.name}' has {tokens} {side} tokens, but a sequence of {length} needs "
+            f"{length + 1}. Give more text, shorter sequences or another validation_fraction"
+        )
+    return tokens - length
+
+
+def prepare(config: DataConfig, cache: Path, progress: Progress | None = None) -> Dataset:
+    """Open the dataset of ``config`` in ``cache``; build it if it is new, altered or incomplete.
+
+    The folder is named by config, tokenizer and a fingerprint of the sources: versions for the
+    installed corpus; path, size and time of change for your own files.
+
+    Raises `DepthbenchError` for any text, tokenizer or folder that cannot be used.
+    """
+    say = progress or _silent
+    corpus = find_corpus(config)
+    key = [FORMAT, config.resolved(), identity(config.tokenizer), corpus.fingerprint]
+    folder = cache / digest_of(key)
+    try:
+        return Dataset.open(folder)
+    except DepthbenchError:
+        say(f"preparing {', '.join(corpus.domains)}")
+    build(config, corpus, folder, say)
+    return Dataset.open(folder)
+
+
+def _silent(_: str) -> None: ...
+
+
+def default_cache() -> Path:
+    """``$DEPTHBENCH_CACHE``, or ``depthbench`` in the user's cache folder of this platform."""
+    chosen = os.environ.get("DEPTHBENCH_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        root = Path(local) if local else Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library" / "Caches"
+    else:
+        xdg = os.environ.get("XDG_CACHE_HOME")
+        root = Path(xdg) if xdg else Path.home() / ".cache"
+    return root / "depthbench"

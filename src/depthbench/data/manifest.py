@@ -1,0 +1,96 @@
+"""What a prepared dataset is: ``manifest.json``, written last."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from depthbench.config import Frozen
+from depthbench.data.selection import Split
+from depthbench.errors import DepthbenchError
+
+FORMAT: Literal[1] = 1
+FILE = "manifest.json"
+
+
+class Shard(Frozen):
+    """A file of little-endian numbers."""
+
+    file: str
+    dtype: Literal["<u2", "<u4"]
+    size: int
+    """Bytes of the file."""
+    sha256: str
+
+
+class DomainFacts(Frozen):
+    """Counts of one domain. Tokens include document tokens; bytes are bytes of text."""
+
+    name: str
+    split: Split
+    documents: int
+    """After duplicates were dropped."""
+    duplicates: int
+    """Documents that were dropped because an earlier one has the same content."""
+    train_documents: int
+    validation_documents: int
+    train_tokens: int
+    validation_tokens: int
+    train_bytes: int
+    validation_bytes: int
+    unigram_nats_per_token: float
+    """Entropy of the training tokens under their own unigram distribution."""
+    unigram_bits_per_byte: float
+    train: Shard
+    validation: Shard
+    validation_sizes: Shard
+    """Bytes of each validation token; 0 for the document token."""
+    notes: tuple[str, ...] = ()
+
+
+class Manifest(Frozen):
+    """Facts of a dataset; `hash` names it in results."""
+
+    format: Literal[1] = FORMAT
+    hash: str
+    """16 hexadecimal digits of config (without paths), tokenizer and token bytes."""
+    config: dict[str, Any]
+    tokenizer: str
+    """Kind and size in words."""
+    tokenizer_hash: str | None
+    """SHA-256 of the tokenizers file; None for bytes."""
+    vocab: int
+    ln_vocab: float
+    """Loss of a uniform guess in nats per token."""
+    document_token: int
+    document_policy: str
+    origin: dict[str, str]
+    """Versions behind the installed corpus, or what each domain of your own was read from."""
+    domains: tuple[DomainFacts, ...] = Field(min_length=1)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Manifest":
+        """The manifest of ``folder``.
+
+        Raises `DepthbenchError` if it is missing or broken.
+        """
+        path = folder / FILE
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DepthbenchError(
+                f"{path} cannot be read: {error.strerror or error}. Prepare the data again"
+            ) from None
+        except ValueError:
+            raise DepthbenchError(f"{path} is no valid JSON. Prepare the data again") from None
+        return cls.parse(data, str(path))
+
+
+def document_policy(token: int) -> str:
+    """How document tokens are used, in words."""
+    return (
+        f"every document starts with one document token (id {token}) and none is put at its end; "
+        "sequences start anywhere in the token stream, so a window holds a document token only "
+        "where a document starts; as a target it counts as one token of 0 bytes"
+    )
