@@ -1,0 +1,176 @@
+"""`depthbench run` and `depthbench demo`."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from depthbench.cli.progress import StudyProgress
+from depthbench.config import override
+from depthbench.machine import prepare_process
+from depthbench.report.html import write_report
+from depthbench.report.table import result_table
+from depthbench.studies import read_study
+from depthbench.study.config import StudyConfig
+from depthbench.study.run import Study, open_study, train_study
+from depthbench.study.store import Row
+from depthbench.study.verdict import judge
+
+Out = Annotated[Path, typer.Option("--out", help="Folder that studies are written to.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Trials at once; default: one a core or GPU.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Run with this seed only, instead of the file's."),
+]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Continue a folder whose config has changed; finished trials are kept."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every trial.")]
+Published = Annotated[
+    bool, typer.Option("--published", help="Lay the published 400M curves under ours.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as train.tokens=2e5."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `run` and `demo`."""
+    app.command("run")(run)
+    app.command("demo")(demo)
+
+
+def run(
+    study: Annotated[str, typer.Argument(help="A study file, or a packaged study: demo, pocket.")],
+    overrides: Overrides = None,
+    out: Out = Path("runs"),
+    resume: Resume = False,
+    workers: Workers = None,
+    seed: Seed = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    published: Published = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> int:
+    """Run a study: search each design's learning rate, train all shapes, write the report.
+
+    What is finished is never trained again: run the same command to continue after Ctrl-C.
+
+    Example: depthbench run pocket train.tokens=200_000 --workers 2
+    """
+    tables = override(read_study(study), overrides or [])
+    for key, value in (("device", device), ("dtype", dtype)):
+        if value is not None:
+            tables = override(tables, [f'train.{key}="{value}"'])
+    if seed is not None:
+        tables["seeds"] = [seed]
+    config = StudyConfig.parse(tables, study)
+    return _run(config, out, resume, workers, published, as_json, verbose)
+
+
+def demo(
+    overrides: Overrides = None,
+    out: Out = Path("runs"),
+    resume: Resume = False,
+    workers: Workers = None,
+    seed: Seed = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> int:
+    """Minutes on two cores, no download: three designs, three shapes of 0.5 M parameters.
+
+    Example: depthbench demo
+    """
+    return run(
+        "demo", overrides, out, resume, workers, seed, device, dtype, False, as_json, verbose
+    )
+
+
+def _run(
+    config: StudyConfig,
+    out: Path,
+    resume: bool,
+    workers: int | None,
+    published: bool,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    prepare_process()
+    console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    with console.status("preparing") as status:
+        study = open_study(config, out, resume=resume, say=lambda text: status.update(text))
+    try:
+        rows = _train(study, workers, console, verbose)
+    except KeyboardInterrupt:
+        done = len(study.settled())
+        console.print(
+            f"Stopped: {done} of {study.resolved.trials} trials are finished and kept. "
+            "The same command continues.",
+            highlight=False,
+        )
+        return 130
+    return _conclude(study, rows, published, as_json)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _train(study: Study, workers: int | None, console: Console, verbose: bool) -> list[Row]:
+    total = study.resolved.trials
+    already = len(study.settled())
+    if already and console.is_terminal:
+        console.print(f"{already} of {total} trials are already finished", highlight=False)
+
+    def finished(row: Row) -> None:
+        progress.finished(row)
+        if verbose or row.status == "failed":
+            console.print(_line(row), highlight=False, markup=False)
+
+    with StudyProgress(study, console) as progress:
+        return train_study(study, workers=workers, finished=finished, watch=progress.watch)
+
+
+def _line(row: Row) -> str:
+    end = f"{row.loss.bits_per_byte:.3f} bits per byte" if row.loss else row.reason
+    return (
+        f"{row.id} {row.label} L{row.shape.layers} d{row.shape.width} "
+        f"lr {row.learning_rate:g} seed {row.seed}: {row.status}, {end}"
+    )
+
+
+def _conclude(study: Study, rows: list[Row], published: bool, as_json: bool) -> int:
+    files = write_report(study.folder, published=published)
+    verdict = judge(rows)
+    failed = sum(row.status == "failed" for row in rows)
+    if as_json:
+        answer: dict[str, Any] = {"verdict": verdict.resolved(), "report": str(files.html)}
+        json.dump(answer, sys.stdout, indent=2)
+        print()
+    else:
+        console = Console()
+        console.print(result_table(verdict))
+        for sentence in verdict.sentences:
+            console.print(sentence, highlight=False, markup=False)
+        console.print(f"\nReport: {files.html}", highlight=False, markup=False, soft_wrap=True)
+    if failed:
+        print(f"{failed} trials failed; the same command tries them again", file=sys.stderr)
+    return 1 if failed else 0

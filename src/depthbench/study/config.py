@@ -1,0 +1,124 @@
+"""A study file: designs × shapes × learning rates × seeds."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+
+from depthbench.config import Frozen
+from depthbench.data.config import DataConfig
+from depthbench.designs import label_of, parse_design
+from depthbench.designs.base import DesignConfig
+from depthbench.errors import DepthbenchError
+from depthbench.nn.branch import Backbone
+from depthbench.shapes import Shape
+from depthbench.train.config import TrainConfig
+
+
+def _design(value: Any) -> DesignConfig:
+    try:
+        return parse_design(value)
+    except DepthbenchError as error:
+        raise ValueError(str(error)) from None
+
+
+StudyDesign = Annotated[SerializeAsAny[DesignConfig], BeforeValidator(_design)]
+LearningRate = Annotated[float, Field(gt=0)]
+
+
+class Sizes(Frozen):
+    """One explicit shape of a study; the vocabulary is the tokenizer's."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int | None = None
+    """None = ``heads``."""
+    ffn: int
+
+    def shape(self, vocab: int) -> Shape:
+        """With the vocabulary; raises `DepthbenchError` for sizes that do not fit together."""
+        sizes = self.resolved() | {"vocab": vocab, "kv_heads": self.kv_heads or self.heads}
+        return Shape.parse(sizes, "shapes.sizes")
+
+
+class ShapesConfig(Frozen):
+    """One parameter budget at several depths; or a published family; or explicit sizes."""
+
+    params: str | None = None
+    """Budget, such as ``500k`` or ``400M``."""
+    on: Literal["total", "backbone"] = "total"
+    """What the budget is spent on."""
+    depths: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    aspect_ratios: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    heads: int | None = Field(default=None, ge=1)
+    head_dim: int | None = Field(default=None, ge=2)
+    kv_heads: int | None = Field(default=None, ge=1)
+    tolerance: float = Field(default=0.01, gt=0, lt=1)
+    own_parameters: Literal["counted", "extra"] = "counted"
+    """``counted``: every design fits the budget with its own parameters, so widths may differ
+    between designs. ``extra``: all designs share the widths of `prenorm`."""
+    family: str | None = None
+    """Name of a published family instead of a budget."""
+    sizes: tuple[Sizes, ...] = ()
+    """Explicit shapes instead of a budget."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [
+            name
+            for name, there in (
+                ("params", self.params is not None),
+                ("family", self.family is not None),
+                ("sizes", bool(self.sizes)),
+            )
+            if there
+        ]
+        if len(given) != 1:
+            raise ValueError(
+                "give exactly one of params, family and sizes "
+                f"(given: {', '.join(given) or 'none of them'})"
+            )
+        if self.params is not None and bool(self.depths) == bool(self.aspect_ratios):
+            raise ValueError("a budget in params needs either depths or aspect_ratios")
+        return self
+
+
+class SearchConfig(Frozen):
+    """Phase 1: each design's peak learning rate, at the middle shape."""
+
+    learning_rates: tuple[LearningRate, ...] = Field(min_length=1)
+    """The grid; a single rate means no search."""
+    layers: int | None = Field(default=None, ge=1)
+    """Depth of the shape to search at; None = the middle one, the shallower of two."""
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _rising(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(rates)) < len(rates):
+            raise ValueError("a learning rate is named twice: name each once")
+        return tuple(sorted(rates))
+
+
+class StudyConfig(Frozen):
+    """A set of trials and what they share."""
+
+    name: str = Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    title: str = ""
+    """One line for the report."""
+    designs: tuple[StudyDesign, ...] = Field(min_length=1)
+    shapes: ShapesConfig
+    search: SearchConfig
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    train: TrainConfig = TrainConfig()
+    data: DataConfig = DataConfig()
+    backbone: Backbone = Backbone()
+
+    @model_validator(mode="after")
+    def _no_repeats(self) -> Self:
+        labels = [label_of(design) for design in self.designs]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"design '{label}' is named twice: name each variant once")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds = {list(self.seeds)} repeats a seed: name each once")
+        return self

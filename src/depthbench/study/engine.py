@@ -1,0 +1,162 @@
+"""Trials side by side in processes of this machine."""
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from depthbench.study.plan import Planned
+from depthbench.study.worker import Message, work
+from depthbench.train.loop import Outcome
+
+POLL_SECONDS = 0.25
+
+
+@dataclass
+class Running:
+    """A trial that is being trained."""
+
+    planned: Planned
+    process: BaseProcess
+    channel: Connection
+    slot: int
+    tokens: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Ended:
+    """A trial that is over: with an outcome, or with the reason why there is none."""
+
+    planned: Planned
+    outcome: Outcome | None
+    reason: str | None
+    seconds: float
+
+
+class Pool:
+    """Up to ``workers`` trials at once, one process each; a crash ends its own trial only."""
+
+    def __init__(self, workers: int, data: Path, folder: Path) -> None:
+        self.workers, self.data, self.folder = workers, data, folder
+        self.running: list[Running] = []
+        self.context = _context()
+
+    @property
+    def free(self) -> int:
+        """How many more trials can be started."""
+        return self.workers - len(self.running)
+
+    def start(self, planned: Planned) -> None:
+        """Start one trial."""
+        slot = min(set(range(self.workers)) - {one.slot for one in self.running})
+        receive, send = self.context.Pipe(duplex=False)
+        process = self.context.Process(
+            target=work,
+            args=(send, planned.config, self.data, self.folder / planned.id, slot),
+            daemon=True,
+        )
+        process.start()
+        send.close()
+        self.running.append(Running(planned, process, receive, slot))
+
+    def poll(self) -> list[Ended]:
+        """Take in messages for a moment; the trials that ended meanwhile."""
+        ended = []
+        wait([one.channel for one in self.running], timeout=POLL_SECONDS)
+        for one in list(self.running):
+            end = self._take(one)
+            if end is not None:
+                self.running.remove(one)
+                ended.append(end)
+        return ended
+
+    def _take(self, one: Running) -> Ended | None:
+        message: Message | None = None
+        try:
+            while one.channel.poll():
+                message = one.channel.recv()
+                if isinstance(message, tuple):
+                    one.tokens = message[1]
+                else:
+                    break
+        except EOFError:
+            message = None
+            one.process.join()
+            return self._end(one, None, _death(one.process.exitcode))
+        if isinstance(message, Outcome):
+            return self._end(one, message, None)
+        if isinstance(message, str):
+            return self._end(one, None, message)
+        return None
+
+    def _end(self, one: Running, outcome: Outcome | None, reason: str | None) -> Ended:
+        one.process.join()
+        one.channel.close()
+        return Ended(one.planned, outcome, reason, time.monotonic() - one.started)
+
+    def stop(self) -> None:
+        """End all trials at once."""
+        for one in self.running:
+            one.process.terminate()
+        for one in self.running:
+            one.process.join()
+            one.channel.close()
+        self.running.clear()
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """How processes start: forked from a server that has imported torch once, where possible.
+
+    A trial then starts in milliseconds, and no thread or lock of this process is copied.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["depthbench.study.worker"])
+    return context
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"its process was killed by signal {-code} (out of memory?)"
+    return f"its process ended with code {code} before the trial was over"
+
+
+def drive(
+    pool: Pool,
+    needed: Callable[[], list[Planned]],
+    record: Callable[[Ended], None],
+    watch: Callable[[list[Running], list[Planned]], None],
+) -> None:
+    """Run what ``needed()`` names until nothing is left; longest first, each once.
+
+    ``needed`` leaves out what is recorded; ``watch`` sees the running and the waiting trials.
+    """
+    started: set[str] = set()
+    waiting: list[Planned] = []
+    stale = True
+    try:
+        while True:
+            if stale:
+                waiting = sorted(
+                    (trial for trial in needed() if trial.id not in started),
+                    key=lambda trial: (trial.phase == "shared", -trial.work),
+                )
+            while waiting and pool.free:
+                trial = waiting.pop(0)
+                started.add(trial.id)
+                pool.start(trial)
+            if not pool.running:
+                return
+            watch(pool.running, waiting)
+            ended = pool.poll()
+            for one in ended:
+                record(one)
+            stale = bool(ended)
+    finally:
+        pool.stop()

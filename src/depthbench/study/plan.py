@@ -1,0 +1,156 @@
+"""Which trials a study needs next, as a pure function of what has finished."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from depthbench.config import Frozen
+from depthbench.designs import label_of
+from depthbench.designs.base import DesignConfig
+from depthbench.errors import DepthbenchError
+from depthbench.families import family
+from depthbench.nn.count import count_parameters
+from depthbench.nn.model import ModelConfig
+from depthbench.shapes import Shape
+from depthbench.solve import parse_count, solve_shapes
+from depthbench.study.config import ShapesConfig, StudyConfig
+from depthbench.study.store import Row
+from depthbench.study.verdict import search_of
+from depthbench.train.config import TrialConfig
+
+Phase = Literal["search", "shared"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A trial and its part in the study."""
+
+    config: TrialConfig
+    label: str
+    phase: Phase
+
+    @property
+    def id(self) -> str:
+        """The trial's id."""
+        return self.config.id
+
+    @property
+    def work(self) -> float:
+        """Rough cost, for the order of starting: tokens × parameters × a little for depth."""
+        shape = self.config.model.shape
+        return self.config.train.tokens * shape.layers * (shape.width + 16)
+
+
+class ResolvedStudy(Frozen):
+    """A study with its shapes solved and its data named: what is written to ``study.toml``."""
+
+    study: StudyConfig
+    data_hash: str
+    shapes: dict[str, tuple[Shape, ...]]
+    """By design label, shallow to deep."""
+
+    def trial(self, design: DesignConfig, shape: Shape, rate: float, seed: int) -> TrialConfig:
+        """The config of one trial."""
+        model = ModelConfig(shape=shape, design=design, backbone=self.study.backbone)
+        return TrialConfig(
+            model=model,
+            train=self.study.train,
+            data_hash=self.data_hash,
+            learning_rate=rate,
+            seed=seed,
+        )
+
+    def search_shape(self, label: str) -> Shape:
+        """The shape at which a design's learning rate is searched."""
+        shapes, layers = self.shapes[label], self.study.search.layers
+        if layers is None:
+            return shapes[(len(shapes) - 1) // 2]
+        for shape in shapes:
+            if shape.layers == layers:
+                return shape
+        depths = ", ".join(str(shape.layers) for shape in shapes)
+        raise DepthbenchError(f"search.layers = {layers} is no depth of the study: {depths}")
+
+    @property
+    def trials(self) -> int:
+        """Number of trials if every search finds a rate."""
+        study = self.study
+        searched = len(study.search.learning_rates)
+        per_design = sum(len(shapes) for shapes in self.shapes.values()) * len(study.seeds)
+        return per_design + (searched - 1) * len(study.designs)
+
+
+def resolve(study: StudyConfig, data_hash: str, vocab: int) -> ResolvedStudy:
+    """Solve the shapes of every design for the data's vocabulary, and build each on meta once.
+
+    Raises `DepthbenchError` for impossible budgets and options that fight each other.
+    """
+    shapes = {
+        label_of(design): _shapes(study.shapes, design, vocab, study) for design in study.designs
+    }
+    resolved = ResolvedStudy(study=study, data_hash=data_hash, shapes=shapes)
+    for design in study.designs:
+        label = label_of(design)
+        resolved.search_shape(label)
+        for shape in shapes[label]:
+            count_parameters(ModelConfig(shape=shape, design=design, backbone=study.backbone))
+    return resolved
+
+
+def _shapes(
+    config: ShapesConfig, design: DesignConfig, vocab: int, study: StudyConfig
+) -> tuple[Shape, ...]:
+    if config.sizes:
+        found = [sizes.shape(vocab) for sizes in config.sizes]
+    elif config.family is not None:
+        found = [s.model_copy(update={"vocab": vocab}) for s in family(config.family)]
+    else:
+        assert config.params is not None
+        solved = solve_shapes(
+            parse_count(config.params),
+            on=config.on,
+            depths=config.depths or None,
+            aspect_ratios=config.aspect_ratios or None,
+            heads=config.heads,
+            head_dim=config.head_dim,
+            kv_heads=config.kv_heads,
+            vocab=vocab,
+            tolerance=config.tolerance,
+            design=design if config.own_parameters == "counted" else "prenorm",
+        )
+        found = [one.shape for one in solved]
+    return tuple(sorted(found, key=lambda shape: (shape.layers, -shape.width)))
+
+
+def plan(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Planned]:
+    """All trials that are known to be needed: searches, and what finished searches decide.
+
+    A trial that serves the search and the shared phase is named once, as search. A design whose
+    search found no rate (all diverged or failed) gets no shared trials.
+    """
+    study, rows = resolved.study, list(rows)
+    planned: dict[str, Planned] = {}
+    for design in study.designs:
+        label = label_of(design)
+        search = [
+            Planned(
+                resolved.trial(design, resolved.search_shape(label), rate, study.seeds[0]),
+                label,
+                "search",
+            )
+            for rate in study.search.learning_rates
+        ]
+        rate = study.search.learning_rates[0]
+        if len(search) > 1:
+            planned |= {trial.id: trial for trial in search}
+            ids = {trial.id for trial in search}
+            tried = [row for row in rows if row.id in ids]
+            chosen = search_of(tried).chosen if len(tried) == len(ids) else None
+            if chosen is None:
+                continue
+            rate = chosen
+        for shape in resolved.shapes[label]:
+            for seed in study.seeds:
+                trial = Planned(resolved.trial(design, shape, rate, seed), label, "shared")
+                planned.setdefault(trial.id, trial)
+    return list(planned.values())

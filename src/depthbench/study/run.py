@@ -1,0 +1,238 @@
+"""Run a study in its folder: from a config to finished rows, resumable at every moment."""
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import filelock
+import tomli_w
+import torch
+
+from depthbench.config import digest_of
+from depthbench.data.dataset import Dataset, default_cache, prepare
+from depthbench.data.loss import LossSum
+from depthbench.errors import DepthbenchError
+from depthbench.files import make_folder, write_atomic
+from depthbench.machine import choose_dtype, describe
+from depthbench.nn.count import count_parameters
+from depthbench.study.config import StudyConfig
+from depthbench.study.engine import Ended, Pool, Running, drive
+from depthbench.study.plan import Planned, ResolvedStudy, plan, resolve
+from depthbench.study.store import Row, Store
+
+FILE = "study.toml"
+
+
+@dataclass
+class Study:
+    """A resolved study, its folder and its data."""
+
+    resolved: ResolvedStudy
+    folder: Path
+    dataset: Dataset
+    failed_now: set[str] = field(default_factory=set)
+    """Trials that failed in this run; those that failed in an earlier one are tried again."""
+
+    @property
+    def store(self) -> Store:
+        """The finished rows."""
+        return Store(self.folder)
+
+    def settled(self) -> list[Row]:
+        """Rows that this run does not try again."""
+        return [
+            row for row in self.store.rows() if row.status != "failed" or row.id in self.failed_now
+        ]
+
+    def needed(self) -> list[Planned]:
+        """Trials that are known to be needed and are not settled."""
+        rows = self.settled()
+        there = {row.id for row in rows}
+        return [trial for trial in plan(self.resolved, rows) if trial.id not in there]
+
+    def add(self, ended: Ended) -> Row:
+        """Write the row of a trial that is over."""
+        row = row_of(ended, self.resolved, self.dataset)
+        self.store.add(row)
+        if row.status == "failed":
+            self.failed_now.add(row.id)
+        return row
+
+
+def open_study(
+    config: StudyConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    cache: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Study:
+    """Prepare data, solve shapes and write ``study.toml``; nothing is trained yet.
+
+    The same config in the same folder continues; another config is refused, unless ``resume``:
+    then finished trials that still belong are kept and the rest is trained.
+    """
+    config = fix_device(config)
+    folder = out / config.name
+    dataset = prepare(config.data, cache or default_cache(), say)
+    earlier = _read_resolved(folder)
+    if (
+        earlier is not None
+        and earlier.study == config
+        and earlier.data_hash == dataset.manifest.hash
+    ):
+        return Study(earlier, folder, dataset)
+    if earlier is not None and not resume:
+        raise DepthbenchError(
+            f"{folder} holds a study with another config ({_difference(earlier, config, dataset)})"
+            ". Use --resume to continue it with this config, or --out for another folder"
+        )
+    say("solving shapes")
+    resolved = resolve(config, dataset.manifest.hash, dataset.vocab)
+    _check_lengths(config, dataset)
+    make_folder(folder)
+    write_atomic(folder / FILE, tomli_w.dumps(_without_none(resolved.resolved())))
+    return Study(resolved, folder, dataset)
+
+
+def fix_device(config: StudyConfig) -> StudyConfig:
+    """``auto`` made explicit, because a trial's id must say what it ran with."""
+    device = config.train.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise DepthbenchError(f"unknown device '{device}'. Allowed: auto, cpu, cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DepthbenchError("device cuda: torch finds no GPU here. Use --device cpu")
+    dtype = config.train.dtype
+    if dtype == "auto":
+        dtype = str(choose_dtype("auto", device)[0]).removeprefix("torch.")
+    train = config.train.model_copy(update={"device": device, "dtype": dtype})
+    return config.model_copy(update={"train": train})
+
+
+def train_study(
+    study: Study,
+    *,
+    workers: int | None = None,
+    finished: Callable[[Row], None] = lambda _: None,
+    watch: Callable[[list[Running], list[Planned]], None] = lambda *_: None,
+) -> list[Row]:
+    """Train all trials that are missing; the rows of the whole study."""
+    with locked(study.folder):
+        pool = Pool(
+            workers or default_workers(study), study.dataset.folder, study.folder / "trials"
+        )
+        drive(pool, study.needed, lambda ended: finished(study.add(ended)), watch)
+    wanted = {trial.id for trial in plan(study.resolved, study.store.rows())}
+    return [row for row in study.store.rows() if row.id in wanted]
+
+
+def default_workers(study: Study) -> int:
+    """One trial a GPU, or one a core this process may use."""
+    if study.resolved.study.train.device == "cuda":
+        return torch.cuda.device_count()
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process trains a study at a time; the lock goes with the process."""
+    make_folder(folder)
+    lock = filelock.FileLock(folder / ".lock", blocking=False)
+    try:
+        with lock:
+            yield
+    except filelock.Timeout:
+        raise DepthbenchError(
+            f"{folder} is being trained by another process. Wait for it, or use --out"
+        ) from None
+
+
+def row_of(ended: Ended, resolved: ResolvedStudy, dataset: Dataset) -> Row:
+    """The result row of a trial that is over."""
+    planned, outcome = ended.planned, ended.outcome
+    config = planned.config
+    total = sum(outcome.domains.values(), LossSum()) if outcome else LossSum()
+    done = outcome if outcome is not None and outcome.status == "done" else None
+    dtype, _ = choose_dtype(config.train.dtype, config.train.device)
+    return Row(
+        id=planned.id,
+        study=resolved.study.name,
+        label=planned.label,
+        design=config.model.design.resolved(),
+        shape=config.model.shape,
+        learning_rate=config.learning_rate,
+        seed=config.seed,
+        phase=planned.phase,
+        status=outcome.status if outcome else "failed",
+        reason=outcome.reason if outcome else ended.reason,
+        parameters=count_parameters(config.model),
+        steps=outcome.steps if outcome else 0,
+        tokens=outcome.tokens if outcome else 0,
+        loss=total.domain_loss() if done else None,
+        domains={k: v.domain_loss() for k, v in done.domains.items()} if done else {},
+        unigram_bits_per_byte=_unigram(config.train.length, config.train.validation_tokens, dataset)
+        if done
+        else None,
+        final_train_loss=outcome.final_train_loss if outcome else None,
+        seconds=ended.seconds,
+        tokens_per_second=outcome.tokens / outcome.seconds if outcome else None,
+        data_hash=config.data_hash,
+        config=config.resolved(),
+        machine=describe(config.train.device, dtype),
+        notes=outcome.notes if outcome else [],
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _unigram(length: int, tokens: int, dataset: Dataset) -> float:
+    """Bits per byte of all validation targets under their domains' own unigram distributions."""
+    sets = dataset.validation(length, tokens).values()
+    sizes = [int(one.target_bytes.sum()) for one in sets]
+    bits = [one.unigram_bits_per_byte * size for one, size in zip(sets, sizes, strict=True)]
+    return sum(bits) / sum(sizes)
+
+
+def _read_resolved(folder: Path) -> ResolvedStudy | None:
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DepthbenchError(
+            f"{path} cannot be read ({error}). Remove the folder, or use --out"
+        ) from None
+    return ResolvedStudy.parse(data, str(path))
+
+
+def _difference(earlier: ResolvedStudy, config: StudyConfig, dataset: Dataset) -> str:
+    if earlier.study == config:
+        return f"data {earlier.data_hash} before, {dataset.manifest.hash} now"
+    old, new = earlier.study.resolved(), config.resolved()
+    names = [name for name in new if digest_of(old.get(name)) != digest_of(new[name])]
+    return f"differs in {', '.join(names)}"
+
+
+def _check_lengths(config: StudyConfig, dataset: Dataset) -> None:
+    """Data too short for the sequences is said before anything is trained."""
+    dataset.batch(config.seeds[0], 0, config.train.sequences, config.train.length)
+    dataset.validation(config.train.length, config.train.validation_tokens)
+
+
+def _without_none(data: Any) -> Any:
+    """TOML has no null: what is None is left out, and None is its default."""
+    if isinstance(data, dict):
+        return {key: _without_none(v) for key, v in data.items() if v is not None}
+    if isinstance(data, list):
+        return [_without_none(v) for v in data]
+    return data

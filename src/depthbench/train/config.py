@@ -1,0 +1,92 @@
+"""The training recipe of a study, and one trial's whole config."""
+
+import math
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from depthbench.config import Frozen
+from depthbench.nn.model import ModelConfig
+
+
+class TrainConfig(Frozen):
+    """AdamW with linear warm-up and cosine decay, the published recipe scaled to small runs."""
+
+    tokens: int = Field(default=1_000_000, ge=1)
+    """Training tokens; the last step is a whole batch."""
+    sequences: int = Field(default=16, ge=1)
+    """Sequences in a batch."""
+    length: int = Field(default=128, ge=2)
+    """Tokens in a sequence."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.1, ge=0)
+    """On matrices and embeddings; not on norms, biases, coefficients and queries."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    warmup_fraction: float = Field(default=0.1, ge=0, le=1)
+    final_fraction: float = Field(default=0.1, ge=0, le=1)
+    """Learning rate at the end over the peak."""
+    evaluations: int = Field(default=4, ge=1)
+    """Validations, evenly spread; the last is at the end."""
+    validation_tokens: int = Field(default=32768, ge=1)
+    """Fixed validation tokens of each domain."""
+    log_every: int = Field(default=10, ge=1)
+    """Steps between two metric records."""
+    divergence_patience: int = Field(default=50, ge=1)
+    """Logged steps in a row, after warm-up, with a loss above the start: then it has diverged."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of matrix products, through autocast; weights stay float32."""
+    device: str = "cpu"
+    checkpointing: bool = False
+    """Recompute activations in the backward pass instead of keeping them."""
+    save_model: bool = True
+    """Keep the trained weights of every trial, for probes."""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that make at least ``tokens``."""
+        return math.ceil(self.tokens / (self.sequences * self.length))
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of the linear warm-up."""
+        return math.ceil(self.warmup_fraction * self.steps)
+
+    @model_validator(mode="after")
+    def _enough_steps(self) -> Self:
+        if self.evaluations > self.steps:
+            raise ValueError(
+                f"evaluations = {self.evaluations} is more than the {self.steps} steps that "
+                f"{self.tokens} tokens give. Use fewer evaluations or more tokens"
+            )
+        return self
+
+    def learning_rate(self, step: int, peak: float) -> float:
+        """Rate of ``step`` (from 0): linear up to ``peak``, then cosine to its final fraction."""
+        if step < self.warmup_steps:
+            return peak * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, self.steps - 1 - self.warmup_steps)
+        low = self.final_fraction
+        return peak * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))
+
+    def evaluation_steps(self) -> frozenset[int]:
+        """Numbers of finished steps after which to validate."""
+        return frozenset(
+            round(self.steps * part / self.evaluations) for part in range(1, self.evaluations + 1)
+        )
+
+
+class TrialConfig(Frozen):
+    """Everything that fixes a trial's result; its digest is the trial's id."""
+
+    model: ModelConfig
+    train: TrainConfig
+    data_hash: str
+    learning_rate: float = Field(gt=0)
+    seed: int = Field(ge=0)
+
+    @property
+    def id(self) -> str:
+        """Digest of the resolved config."""
+        return self.digest()

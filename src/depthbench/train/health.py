@@ -1,0 +1,75 @@
+"""What to watch while a model trains, by depth."""
+
+import itertools
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from depthbench.config import Frozen
+from depthbench.nn.model import Model, Trace
+
+
+class Health(Frozen):
+    """Signals by block, bottom first. None where a value is not finite."""
+
+    gradient_norm: list[float | None]
+    gradient_bottom_over_top: float | None
+    update_over_weight: list[float | None]
+    """``learning rate · ‖m̂ / (sqrt(v̂) + eps)‖ / ‖w‖`` of the last Adam step, without decay."""
+    second_moment: list[float | None]
+    """Mean of Adam's ``v``: blocks that get almost no gradient stand out."""
+    state_rms: list[float | None]
+    """Root mean square of the depth states ``z_0 … z_L``."""
+    state_variance: list[float | None]
+    neighbour_cosine: list[float | None]
+    """Mean cosine of ``z_i`` and ``z_{i+1}`` over tokens."""
+
+
+def norm_of(tensors: Iterable[Tensor]) -> Tensor:
+    """Euclidean norm of all entries together; reads only, scales nothing."""
+    return torch.nn.utils.get_total_norm(list(tensors))
+
+
+@torch.no_grad()
+def measure(model: Model, optimizer: torch.optim.AdamW, tokens: Tensor) -> Health:
+    """Health after a backward pass and a step, with depth states of ``tokens``."""
+    blocks = [list(block.parameters()) for block in model.blocks]
+    gradients = [_finite(norm_of(p.grad for p in block if p.grad is not None)) for block in blocks]
+    bottom, top = gradients[0], gradients[-1]
+    trace = Trace()
+    model(tokens, trace=trace)
+    states = [state.float() for state in trace.depth_states]
+    pairs = itertools.pairwise(states)
+    return Health(
+        gradient_norm=gradients,
+        gradient_bottom_over_top=bottom / top if bottom is not None and top else None,
+        update_over_weight=[_finite(_update_ratio(block, optimizer)) for block in blocks],
+        second_moment=[_finite(_second_moment(block, optimizer)) for block in blocks],
+        state_rms=[_finite(state.square().mean().sqrt()) for state in states],
+        state_variance=[_finite(state.var()) for state in states],
+        neighbour_cosine=[
+            _finite(nn.functional.cosine_similarity(a, b, dim=-1).mean()) for a, b in pairs
+        ],
+    )
+
+
+def _update_ratio(block: list[nn.Parameter], optimizer: torch.optim.AdamW) -> Tensor:
+    group = optimizer.param_groups[0]
+    beta1, beta2 = group["betas"]
+    updates = []
+    for parameter in block:
+        state = optimizer.state[parameter]
+        first = state["exp_avg"] / (1 - beta1 ** state["step"])
+        second = state["exp_avg_sq"] / (1 - beta2 ** state["step"])
+        updates.append(first / (second.sqrt() + group["eps"]))
+    return group["lr"] * norm_of(updates) / norm_of(block)
+
+
+def _second_moment(block: list[nn.Parameter], optimizer: torch.optim.AdamW) -> Tensor:
+    moments = [optimizer.state[parameter]["exp_avg_sq"] for parameter in block]
+    return torch.stack([m.sum() for m in moments]).sum() / sum(m.numel() for m in moments)
+
+
+def _finite(value: Tensor) -> float | None:
+    return value.item() if value.isfinite() else None
