@@ -3,11 +3,11 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import SerializeAsAny, ValidationInfo, field_validator
+from pydantic import SerializeAsAny, field_validator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -36,7 +36,7 @@ class ModelConfig(Frozen):
 
     @field_validator("design", mode="before")
     @classmethod
-    def _by_name(cls, value: Any, info: ValidationInfo) -> DesignConfig:
+    def _by_name(cls, value: Any) -> DesignConfig:
         try:
             return parse_design(value)
         except DepthbenchError as error:
@@ -114,7 +114,7 @@ class Model(nn.Module):
         self.head = Projection(shape.width, [(shape.vocab, backbone.init_std)])
 
     @classmethod
-    def on_meta(cls, config: ModelConfig) -> Self:
+    def on_meta(cls, config: ModelConfig) -> "Model":
         """Shapes only: no memory, no numbers."""
         with torch.device("meta"):
             return cls(config)
@@ -126,7 +126,7 @@ class Model(nn.Module):
         seed: int,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-    ) -> Self:
+    ) -> "Model":
         """A model whose every parameter depends on ``(config, seed)`` alone, not on the device."""
         model = cls.on_meta(config).to(dtype).to_empty(device=device)
         initialise(model, seed)

@@ -1,0 +1,91 @@
+"""MoDA: attention's softmax also runs over what earlier sites stored for the same token."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from depthbench.nn.attention import Attention
+from depthbench.nn.branch import Context, Depth, Entry
+from depthbench.nn.model import Model
+from depthbench.nn.rope import rotary_table
+from depthbench.shapes import Shape
+from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, tokens_of
+
+
+def equation_of(turned: bool) -> Callable[[Oracle, Tensor], Tensor]:
+    """The equation; attention stores K before RoPE and V, feed-forward ``W_kv x``, not the last."""
+
+    def equation(o: Oracle, h: Tensor) -> Tensor:
+        entries: list[tuple[Tensor, Tensor]] = []
+        keys, n = o.shape.kv_heads * o.shape.head_dim, o.shape.head_dim
+        for site in range(o.shape.sites):
+            x = o.norm(site, h)
+            if site % 2 == 0:
+                h = h + o.attention(site, x, entries, turn_entries=turned)
+                _, key, value = o.qkv(site, x)
+                entries.append((key, value))
+                continue
+            h = h + o.swiglu(site, x)
+            if site < o.shape.sites - 1:
+                stored = x @ o.own(site, "kv.weight").T
+                entries.append(
+                    (stored[:, :keys].reshape(-1, o.shape.kv_heads, n),
+                     stored[:, keys:].reshape(-1, o.shape.kv_heads, n))
+                )  # fmt: skip
+        return h
+
+    return equation
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        GQA,
+        GQA.model_copy(update={"kv_heads": 4}),
+        Shape(layers=4, width=32, heads=4, kv_heads=1, ffn=24, vocab=99),
+        GQA.model_copy(update={"layers": 1}),
+    ],
+    ids=["grouped", "multi-head", "one-kv-head", "one-block"],
+)
+def test_logits_and_gradients(shape: Shape, turned: bool) -> None:
+    table = {"name": "moda", "rotate_depth_keys": turned}
+    assert_equation(config_of(table, shape), equation_of(turned))
+
+
+def test_a_single_block_has_no_depth_entries() -> None:
+    """The first attention site is plain, so one block of MoDA is one block of pre-norm."""
+    shape = GQA.model_copy(update={"layers": 1})
+    moda, plain = (random_model(config_of(name, shape)) for name in ("moda", "prenorm"))
+    torch.testing.assert_close(moda(tokens_of(shape)), plain(tokens_of(shape)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_position_drops_out_of_the_depth_logit_only_if_depth_keys_turn(turned: bool) -> None:
+    """A sequence that starts at position 5 instead of 0 is attended to alike, or is not."""
+    attention = random_model(config_of("prenorm")).blocks[0].attention
+    assert isinstance(attention, Attention)
+    generator = torch.Generator().manual_seed(0)
+
+    def noise(*axes: int) -> Tensor:
+        return torch.randn(axes, generator=generator, dtype=torch.float64)
+
+    x, entry = noise(2, 6, 32), Entry(noise(2, 6, 2, 8), noise(2, 6, 2, 8))
+    depth = Depth((entry,), rotated=turned)
+    cos, sin = rotary_table(11, 8, 10000.0, torch.device("cpu"), torch.float64)
+    early, _ = attention(x, Context(cos[:6], sin[:6]), depth)
+    late, _ = attention(x, Context(cos[5:], sin[5:]), depth)
+    distance = (early - late).abs().max().item()
+    assert distance < 1e-12 if turned else distance > 0.01
+
+
+def test_published_size() -> None:
+    """48.2 M more than pre-norm at L = 24, d = 1024: ``2 d·kv_heads·head_dim (L - 1)``."""
+    shape = Shape(layers=24, width=1024, heads=16, kv_heads=16, ffn=2816, vocab=1000)
+    moda, plain = (
+        sum(p.numel() for p in Model.on_meta(config_of(name, shape)).parameters())
+        for name in ("moda", "prenorm")
+    )
+    assert moda - plain == 2 * 1024 * 1024 * 23 == 48_234_496
