@@ -135,18 +135,29 @@ def test_batch_draws_these_positions(dataset: Dataset) -> None:
     assert fixed == [15003734204198539638]
 
 
+def test_every_position_of_every_domain_is_drawn(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.txt" for name in "ab"]
+    files[0].write_bytes(bytes(range(1, 41)))
+    files[1].write_bytes(bytes(range(101, 131)))
+    config = DataConfig(paths=tuple(map(str, files)), validation_fraction=0.5)
+    dataset = prepare(config, tmp_path / "cache")
+    inputs, targets = dataset.batch(0, 0, 3000, 10)
+    drawn = Counter(inputs[:, 0].tolist())
+    assert set(drawn) == {256, *range(1, 11), *range(101, 106)}
+    # 17 positions, two of them at a document token
+    assert min(drawn.values()) > 120
+    assert max(count for token, count in drawn.items() if token != 256) < 240
+    assert set(targets[:, -1].tolist()) == {*range(10, 21), *range(110, 116)}
+
+
 def test_sequences_come_from_domains_in_proportion_to_size(dataset: Dataset) -> None:
     inputs, _ = dataset.batch(0, 0, 4000, 16)
-    share = (inputs > 240).any(dim=1).logical_or((inputs < 10).any(dim=1)).double().mean()
     words, raw = dataset.manifest.domains
     assert words.train_tokens > 5 * raw.train_tokens
-    starts = torch.stack([inputs[:, 0], inputs[:, -1]])
-    assert starts.max() <= 256
-    # a run of byte values that follow one another is text of the second domain
+    # byte values that follow one another are text of the second domain
     runs = ((inputs[:, 1:] - inputs[:, :-1]) == 1).double().mean(dim=1) > 0.8
     expected = raw.train_tokens / (words.train_tokens + raw.train_tokens)
     assert runs.double().mean().item() == pytest.approx(expected, abs=0.02)
-    assert share > 0
 
 
 def test_validation_windows_are_fixed_spread_and_apart(dataset: Dataset) -> None:
@@ -167,6 +178,17 @@ def test_validation_windows_are_fixed_spread_and_apart(dataset: Dataset) -> None
         nats = -sum(n * math.log(n / 200) for n in counts.values())
         bits = nats / math.log(2) / int(one.target_bytes.sum())
         assert one.unigram_bits_per_byte == pytest.approx(bits, rel=1e-12)
+
+
+def test_document_tokens_among_the_targets_have_no_bytes(dataset: Dataset) -> None:
+    one = dataset.validation(20, 10**6)["words"]
+    starts = int((one.targets == 256).sum())
+    assert 0 < starts < dataset.manifest.domains[0].validation_documents
+    assert int(one.target_bytes.sum()) == one.targets.numel() - starts
+    counts = torch.bincount(one.targets.flatten()).double()
+    nats = torch.distributions.Categorical(probs=counts).entropy().item()
+    bits = nats / math.log(2) * one.targets.numel() / (one.targets.numel() - starts)
+    assert one.unigram_bits_per_byte == pytest.approx(bits, rel=1e-9)
 
 
 def test_validation_takes_what_there_is(dataset: Dataset) -> None:

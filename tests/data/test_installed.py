@@ -57,7 +57,7 @@ def test_prose_has_topics_and_docstrings() -> None:
 
 
 def test_a_file_that_is_no_python_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("def (")
+    (tmp_path / "a.py").write_text('"""Docs."""\ndef (')
     with pytest.raises(UnreadableFile, match="is no Python that this version reads"):
         list(installed._docstrings_of("a", tmp_path / "a.py"))
 

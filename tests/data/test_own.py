@@ -92,6 +92,10 @@ def test_missing_folder(tmp_path: Path) -> None:
     assert "no file or folder" in refused(tmp_path / "no" / "where.txt")
 
 
+def test_a_name_that_no_system_allows(tmp_path: Path) -> None:
+    assert "cannot be read: File name too long" in refused(tmp_path / ("a" * 300))
+
+
 def test_glob_without_match(tmp_path: Path) -> None:
     assert f"no file matches {tmp_path}/*.md" in refused(tmp_path / "*.md")
     assert "no valid glob" in refused(tmp_path / "**md")
@@ -159,3 +163,5 @@ def test_file_without_permission(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.txt").chmod(0)
     assert "a.txt cannot be read: Permission denied" in refused(tmp_path / "a.txt")
+    (tmp_path / "deep").mkdir(mode=0)
+    assert "cannot be read: Permission denied" in refused(tmp_path / "deep" / "b.txt")

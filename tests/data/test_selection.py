@@ -68,6 +68,13 @@ def test_cap_takes_documents_in_hash_order_and_keeps_both_sides() -> None:
     assert set(names(smaller)) == set(sorted(order, key=lambda name: order[name])[:200])
 
 
+def test_what_the_cap_left_out_is_no_duplicate_elsewhere() -> None:
+    seen: set[bytes] = set()
+    capped = select("a", many(100), 0.1, 0.004, seen)
+    rest = select("b", [source("g", many(100)[0].read())], 0.1, None, seen)
+    assert (capped.documents, rest.documents, rest.duplicates) == (40, 60, 40)
+
+
 def test_cap_cuts_the_last_document_between_characters() -> None:
     selection = select(
         "d", [source("f", [Document("é", "é".encode() * 1000)])], 0.1, 0.000_101, set()

@@ -37,8 +37,13 @@ def expand(paths: tuple[str, ...], text_field: str) -> list[OwnDomain]:
     """
     found: list[OwnDomain] = []
     for given in paths:
-        root, files, name = _files(given)
-        named = root.is_file() if not files else files == [root]
+        try:
+            root, files, name = _files(given)
+        except OSError as error:
+            raise DepthbenchError(
+                f"paths: {given} cannot be read: {error.strerror or error}. Check its permissions"
+            ) from None
+        named = files == [root]
         taken = {domain.name for domain in found}
         count = 2
         unique = name
@@ -61,7 +66,7 @@ def _files(given: str) -> tuple[Path, list[Path], str]:
         files = sorted(file for file in path.rglob("*") if _visible(file, path))
         if not files:
             raise DepthbenchError(
-                f"paths: folder {given} holds no file. Name a folder with text. {ALLOWED}"
+                f"paths: folder {given} holds no file that can be read. {ALLOWED}"
             )
         return path, files, path.resolve().name or "text"
     if not glob.has_magic(given):
