@@ -1,23 +1,40 @@
 """Small frozen configs: unknown keys are errors, every value is checked where it is declared."""
 
+import copy
 import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 
 from depthbench.errors import DepthbenchError, nearest
 
 
 class Frozen(BaseModel):
-    """Base of every config: immutable, no unknown keys, no silent conversion of strings."""
+    """Base of every config: immutable, no unknown keys, no silent conversion of text or truth.
+
+    A whole float such as ``2e5`` is a whole number; ``"8"`` and ``true`` are none.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
     )
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _as_given(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        result = handler(value)
+        _refuse_conversion(value, result)
+        return result
 
     @classmethod
     def parse(cls, data: Any, where: str = "") -> Self:
@@ -36,6 +53,21 @@ class Frozen(BaseModel):
         return digest_of(self.resolved())
 
 
+def _refuse_conversion(given: Any, result: Any) -> None:
+    """Raise `ValueError` where text or true/false became a number, or a number true/false."""
+    if isinstance(given, dict) and isinstance(result, dict):
+        given, result = list(given.values()), list(result.values())
+    if isinstance(given, list | tuple) and isinstance(result, list | tuple):
+        for one, other in zip(given, result, strict=False):
+            _refuse_conversion(one, other)
+        return
+    if isinstance(result, bool):
+        if not isinstance(given, bool):
+            raise ValueError("true or false is needed here, without quotes")
+    elif isinstance(result, int | float) and isinstance(given, bool | str):
+        raise ValueError("a number is needed here, without quotes")
+
+
 def digest_of(data: Any) -> str:
     """Twelve hexadecimal digits of the SHA-256 of ``data`` as canonical JSON."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -44,10 +76,13 @@ def digest_of(data: Any) -> str:
 
 def explain(error: ValidationError, model: type[BaseModel], where: str = "") -> str:
     """One line for the first mistake: field, value, what is allowed, the nearest match."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    # a misspelt key is also a missing one: the misspelling is the mistake
+    misspelt = (one for one in errors if one["type"] == "extra_forbidden")
+    first = next(misspelt, errors[0])
     field = ".".join(str(part) for part in first["loc"])
     place = f"{where}: " if where else ""
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{place}{_reason(first, field, model)}{more}".replace("\n", " ")
 
 
@@ -61,6 +96,8 @@ def _reason(first: ErrorDetails, field: str, model: type[BaseModel]) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if not field:
         return message
+    if isinstance(first["input"], dict | BaseModel):
+        return f"{field}: {message}"
     return f"{field} = {first['input']!r}: {message[0].lower()}{message[1:]}"
 
 
@@ -68,10 +105,16 @@ def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]
     """Field names of the nested model at ``path``."""
     for part in path:
         field = model.model_fields.get(str(part))
-        annotation = field.annotation if field else None
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
+        for inner in _models_in(field.annotation) if field else ():
+            model = inner
     return sorted(model.model_fields)
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation such as ``tuple[Sizes, ...] | None`` names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -82,17 +125,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DepthbenchError(f"{path}: no such file. Check the path of the study file") from None
     except IsADirectoryError:
         raise DepthbenchError(f"{path} is a folder. Name the .toml file inside it") from None
-    except PermissionError:
-        raise DepthbenchError(f"{path} cannot be read: permission denied") from None
+    except OSError as error:
+        raise DepthbenchError(
+            f"{path} cannot be read: {error.strerror or error}. Name a study file"
+        ) from None
     except UnicodeDecodeError:
         raise DepthbenchError(f"{path} is no UTF-8 text. A study file is TOML") from None
     except tomllib.TOMLDecodeError as error:
-        raise DepthbenchError(f"{path} is no valid TOML: {error}") from None
+        raise DepthbenchError(f"{path} is no valid TOML: {error}. Mend that line") from None
 
 
 def override(data: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
     """``data`` with dotted ``key=value`` assignments applied; values are TOML, else strings."""
-    result = json.loads(json.dumps(data))
+    result = copy.deepcopy(data)
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
@@ -104,7 +149,10 @@ def override(data: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
         for parent in parents:
             table = table.setdefault(parent, {})
             if not isinstance(table, dict):
-                raise DepthbenchError(f"override '{assignment}': '{parent}' is no table")
+                raise DepthbenchError(
+                    f"override '{assignment}': '{parent}' is no table of settings. "
+                    "Give its whole value: key=[...]"
+                )
         table[leaf] = _toml_value(text.strip())
     return result
 

@@ -82,21 +82,32 @@ def _cut_torn_line(file: Any) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON lines of ``path``; a torn last line is left out, a broken earlier one an error."""
+    """The JSON objects of ``path``, one a line; none when there is no such file.
+
+    A last line without its end is left out, as `append_line` cuts it off. Raises `DepthbenchError`
+    for any other line that is no JSON object, and for a file that cannot be read.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise DepthbenchError(
-                f"{path} line {number} is no valid JSON ({error.msg}). "
-                "Remove that line, or run the study again"
-            ) from None
-    return records
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise DepthbenchError(
+            f"{path} cannot be read: {error.strerror or error}. Check its permissions"
+        ) from None
+    return [_record(path, n, line) for n, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "no UTF-8 text"
+    else:
+        if isinstance(record, dict):
+            return record
+        reason = "no object"
+    raise DepthbenchError(
+        f"{path} line {number} is no valid JSON ({reason}). "
+        "Remove that line, or run the study again"
+    )
