@@ -2,7 +2,6 @@
 
 import sys
 
-import click
 import typer
 
 from depthbench.cli import designs, report, run, shapes
@@ -14,7 +13,6 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="depthbench",
         help="Do more layers buy more computation, and which residual connection makes them?",
-        no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -30,22 +28,23 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def execute(arguments: list[str]) -> int:
-    """Exit code of the command line with these arguments."""
+    """Exit code of the command line with these arguments; without any, it prints its help."""
     command = typer.main.get_command(build())
     try:
-        result = command.main(arguments, prog_name="depthbench", standalone_mode=False)
+        result = command.main(
+            arguments or ["--help"], prog_name="depthbench", standalone_mode=False
+        )
     except DepthbenchError as error:
         return _refuse(str(error))
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 2
-    except click.ClickException as error:
-        return _refuse(f"{error.format_message()} See depthbench --help")
-    except (KeyboardInterrupt, click.Abort):
+    except typer.TyperException as error:
+        return _refuse(f"{_sentence(error.format_message())} See depthbench --help")
+    except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        return 0
     return result if isinstance(result, int) else 0
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?")) else f"{text}."
 
 
 def _refuse(message: str) -> int:

@@ -13,8 +13,6 @@ from rich.console import Console
 from depthbench.cli.progress import StudyProgress
 from depthbench.config import override
 from depthbench.machine import prepare_process
-from depthbench.report.html import write_report
-from depthbench.report.table import result_table
 from depthbench.studies import read_study
 from depthbench.study.config import StudyConfig
 from depthbench.study.run import Study, open_study, train_study
@@ -31,6 +29,10 @@ Seed = Annotated[
 ]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")]
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="Your own text: a file, folder or glob; once for each domain."),
+]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -57,6 +59,7 @@ def register(app: typer.Typer) -> None:
 def run(
     study: Annotated[str, typer.Argument(help="A study file, or a packaged study: demo, pocket.")],
     overrides: Overrides = None,
+    data: Data = None,
     out: Out = Path("runs"),
     resume: Resume = False,
     workers: Workers = None,
@@ -79,12 +82,15 @@ def run(
             tables = override(tables, [f'train.{key}="{value}"'])
     if seed is not None:
         tables["seeds"] = [seed]
+    if data:
+        tables["data"] = _own_text(tables.get("data"), data)
     config = StudyConfig.parse(tables, study)
     return _run(config, out, resume, workers, published, as_json, verbose)
 
 
 def demo(
     overrides: Overrides = None,
+    data: Data = None,
     out: Out = Path("runs"),
     resume: Resume = False,
     workers: Workers = None,
@@ -99,8 +105,15 @@ def demo(
     Example: depthbench demo
     """
     return run(
-        "demo", overrides, out, resume, workers, seed, device, dtype, False, as_json, verbose
+        "demo", overrides, data, out, resume, workers, seed, device, dtype, False, as_json, verbose
     )
+
+
+def _own_text(table: Any, paths: list[str]) -> Any:
+    """The table ``data`` with ``paths`` in place of domains of the installed corpus."""
+    if table is not None and not isinstance(table, dict):
+        return table
+    return {k: v for k, v in (table or {}).items() if k != "domains"} | {"paths": paths}
 
 
 def _run(
@@ -158,6 +171,10 @@ def _line(row: Row) -> str:
 
 
 def _conclude(study: Study, rows: list[Row], published: bool, as_json: bool) -> int:
+    # plotting libraries take a second to import, and every trial's process imports this module
+    from depthbench.report.html import write_report
+    from depthbench.report.table import result_table
+
     files = write_report(study.folder, published=published)
     verdict = judge(rows)
     failed = sum(row.status == "failed" for row in rows)
@@ -168,8 +185,9 @@ def _conclude(study: Study, rows: list[Row], published: bool, as_json: bool) -> 
     else:
         console = Console()
         console.print(result_table(verdict))
-        for sentence in verdict.sentences:
-            console.print(sentence, highlight=False, markup=False)
+        console.print(verdict.headline, highlight=False, markup=False)
+        for sentence in verdict.sentences():
+            console.print(f"- {sentence}", highlight=False, markup=False)
         console.print(f"\nReport: {files.html}", highlight=False, markup=False, soft_wrap=True)
     if failed:
         print(f"{failed} trials failed; the same command tries them again", file=sys.stderr)

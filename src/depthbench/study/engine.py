@@ -85,7 +85,6 @@ class Pool:
                 else:
                     break
         except EOFError:
-            message = None
             one.process.join()
             return self._end(one, None, _death(one.process.exitcode))
         if isinstance(message, Outcome):

@@ -144,7 +144,8 @@ def plan(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Planned]:
         if len(search) > 1:
             planned |= {trial.id: trial for trial in search}
             ids = {trial.id for trial in search}
-            tried = [row for row in rows if row.id in ids]
+            # a rate that an earlier config shared without a search counts as tried
+            tried = [row.model_copy(update={"phase": "search"}) for row in rows if row.id in ids]
             chosen = search_of(tried).chosen if len(tried) == len(ids) else None
             if chosen is None:
                 continue
@@ -154,3 +155,14 @@ def plan(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Planned]:
                 trial = Planned(resolved.trial(design, shape, rate, seed), label, "shared")
                 planned.setdefault(trial.id, trial)
     return list(planned.values())
+
+
+def belonging(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Row]:
+    """The rows of trials that the study needs, each in the phase that this config gives it.
+
+    A folder keeps the rows of earlier configs; some of them belong no more, and one that was
+    shared may be part of a search now.
+    """
+    rows = list(rows)
+    phases = {trial.id: trial.phase for trial in plan(resolved, rows)}
+    return [row.model_copy(update={"phase": phases[row.id]}) for row in rows if row.id in phases]

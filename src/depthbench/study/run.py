@@ -16,13 +16,13 @@ import torch
 from depthbench.config import digest_of
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.data.loss import LossSum
-from depthbench.errors import DepthbenchError
+from depthbench.errors import DepthbenchError, unknown
 from depthbench.files import make_folder, write_atomic
 from depthbench.machine import choose_dtype, describe
 from depthbench.nn.count import count_parameters
 from depthbench.study.config import StudyConfig
 from depthbench.study.engine import Ended, Pool, Running, drive
-from depthbench.study.plan import Planned, ResolvedStudy, plan, resolve
+from depthbench.study.plan import Planned, ResolvedStudy, belonging, plan, resolve
 from depthbench.study.store import Row, Store
 
 FILE = "study.toml"
@@ -95,8 +95,8 @@ def open_study(
     say("solving shapes")
     resolved = resolve(config, dataset.manifest.hash, dataset.vocab)
     _check_lengths(config, dataset)
-    make_folder(folder)
-    write_atomic(folder / FILE, tomli_w.dumps(_without_none(resolved.resolved())))
+    with locked(folder):
+        write_atomic(folder / FILE, tomli_w.dumps(_without_none(resolved.resolved())))
     return Study(resolved, folder, dataset)
 
 
@@ -106,7 +106,7 @@ def fix_device(config: StudyConfig) -> StudyConfig:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):
-        raise DepthbenchError(f"unknown device '{device}'. Allowed: auto, cpu, cuda")
+        raise unknown("device", device, ("auto", "cpu", "cuda"))
     if device == "cuda" and not torch.cuda.is_available():
         raise DepthbenchError("device cuda: torch finds no GPU here. Use --device cpu")
     dtype = config.train.dtype
@@ -129,8 +129,7 @@ def train_study(
             workers or default_workers(study), study.dataset.folder, study.folder / "trials"
         )
         drive(pool, study.needed, lambda ended: finished(study.add(ended)), watch)
-    wanted = {trial.id for trial in plan(study.resolved, study.store.rows())}
-    return [row for row in study.store.rows() if row.id in wanted]
+    return belonging(study.resolved, study.store.rows())
 
 
 def default_workers(study: Study) -> int:

@@ -24,6 +24,7 @@ def work(channel: Connection, config: TrialConfig, data: Path, folder: Path, slo
     if config.train.device == "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = _visible(slot)
     prepare_process(threads=1)
+    (folder / "error.txt").unlink(missing_ok=True)
     try:
         trial = Trial(config, Dataset.open(data), folder)
         channel.send(trial.run(lambda steps, tokens: channel.send((steps, tokens))))

@@ -34,7 +34,7 @@ class TrainConfig(Frozen):
     log_every: int = Field(default=10, ge=1)
     """Steps between two metric records."""
     divergence_patience: int = Field(default=50, ge=1)
-    """Logged steps in a row, after warm-up, with a loss above the start: then it has diverged."""
+    """Steps in a row, after warm-up, with a loss above the start: then it has diverged."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products, through autocast; weights stay float32."""
     device: str = "cpu"
@@ -51,7 +51,8 @@ class TrainConfig(Frozen):
     @property
     def warmup_steps(self) -> int:
         """Steps of the linear warm-up."""
-        return math.ceil(self.warmup_fraction * self.steps)
+        # 0.07 * 100 is a little more than 7
+        return math.ceil(round(self.warmup_fraction * self.steps, 9))
 
     @model_validator(mode="after")
     def _enough_steps(self) -> Self:

@@ -14,6 +14,7 @@ class Health(Frozen):
     """Signals by block, bottom first. None where a value is not finite."""
 
     gradient_norm: list[float | None]
+    """As the optimizer saw them: after clipping."""
     gradient_bottom_over_top: float | None
     update_over_weight: list[float | None]
     """``learning rate · ‖m̂ / (sqrt(v̂) + eps)‖ / ‖w‖`` of the last Adam step, without decay."""

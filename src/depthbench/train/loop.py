@@ -120,7 +120,8 @@ class Trial:
             }
             if reason is not None:
                 self._log(record)
-                return Outcome("diverged", done, self._tokens(done), seconds, reason)
+                tokens = self._tokens(done)
+                return Outcome("diverged", done, tokens, seconds, reason, notes=self.notes)
             if done in evaluations:
                 domains = self.evaluate()
                 record |= self._validation_record(domains) | self._health_record()
