@@ -1,19 +1,30 @@
-"""Synthetic studies: result rows and metrics with known losses, written through the real store."""
+"""Synthetic studies: planned trials with known losses, written as the engine leaves them."""
 
 import json
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import tomli_w
 
 from depthbench.config import digest_of
-from depthbench.files import append_line, write_atomic
+from depthbench.files import write_atomic
 from depthbench.shapes import Shape
-from depthbench.study.store import DomainLoss, Machine, Parameters, Row, Store
+from depthbench.study.config import StudyConfig
+from depthbench.study.plan import Planned, ResolvedStudy, plan
+from depthbench.study.store import DomainLoss, Machine, Parameters, Row
 
 NATS_PER_BIT = math.log(2)
 SHAPES = ((2, 136), (4, 96), (8, 68), (16, 48))
+CURVES = {
+    "prenorm": (2.280, 2.205, 2.250, 2.365),
+    "hc": (2.250, 2.140, 2.130, 2.120),
+    "attnres": (2.300, 2.200, 2.190, 2.195),
+    "deepnorm": (2.330, 2.270, 2.310, 2.420),
+}
+SEED_OFFSETS = (-0.008, 0.0, 0.008)
+DATA_HASH = "d0d0cafe1234"
 MACHINE = Machine(
     host="bench",
     platform="Linux",
@@ -33,7 +44,7 @@ def row(
     layers: int,
     bits: float | None,
     *,
-    width: int | None = None,
+    shape: Shape | None = None,
     seed: int = 0,
     rate: float = 4e-3,
     phase: Literal["search", "shared"] = "shared",
@@ -41,23 +52,33 @@ def row(
     reason: str | None = None,
     tokens: int = 2_000_000,
     study: str = "synthetic",
-    data_hash: str = "d0d0cafe1234",
+    data_hash: str = DATA_HASH,
+    planned: Planned | None = None,
 ) -> Row:
     """One row whose validation loss is ``bits`` per byte of a byte-level model."""
-    width = width or 2 * round(272 / layers / 2)
+    width = 2 * round(272 / layers / 2)
+    shape = shape or Shape(
+        layers=layers, width=width, heads=1, kv_heads=1, ffn=3 * width, vocab=257
+    )
     loss = None
     if bits is not None:
         loss = DomainLoss(
             nats_per_token=bits * NATS_PER_BIT, bits_per_byte=bits, tokens=9000, bytes=9000
         )
     design = {"name": label}
-    config = {"design": design, "layers": layers, "width": width, "lr": rate, "seed": seed}
+    config: dict[str, Any] = {
+        "design": design,
+        "shape": shape.resolved(),
+        "rate": rate,
+        "seed": seed,
+        "tokens": tokens,
+    }
     return Row(
-        id=digest_of(config | {"phase": phase, "label": label, "tokens": tokens}),
+        id=planned.id if planned else digest_of(config),
         study=study,
         label=label,
         design=design,
-        shape=Shape(layers=layers, width=width, heads=1, kv_heads=1, ffn=3 * width, vocab=257),
+        shape=shape,
         learning_rate=rate,
         seed=seed,
         phase=phase,
@@ -79,88 +100,110 @@ def row(
     )
 
 
-def write_study(folder: Path, rows: list[Row], name: str = "synthetic") -> Path:
-    """A study folder as the engine leaves it."""
-    write_atomic(
-        folder / "study.toml",
-        f"name = {json.dumps(name)}\nseeds = [0, 1, 2]\n\n[train]\nbatch = 16\nlength = 128\n",
+def resolved_study(title: str = "") -> ResolvedStudy:
+    """Four designs × four shapes × three seeds, four learning rates."""
+    shapes = tuple(
+        Shape(layers=layers, width=width, heads=2, kv_heads=2, ffn=3 * width, vocab=257)
+        for layers, width in SHAPES
     )
-    store = Store(folder)
+    sizes = [shape.resolved() for shape in shapes]
+    for size in sizes:
+        del size["vocab"]
+    study = StudyConfig.parse(
+        {
+            "name": "synthetic",
+            "title": title,
+            "designs": list(CURVES),
+            "shapes": {"sizes": sizes},
+            "search": {"learning_rates": [1e-3, 2e-3, 4e-3, 8e-3], "layers": 8},
+            "seeds": [0, 1, 2],
+        }
+    )
+    return ResolvedStudy(study=study, data_hash=DATA_HASH, shapes=dict.fromkeys(CURVES, shapes))
+
+
+def rich_rows(resolved: ResolvedStudy | None = None) -> list[Row]:
+    """Every planned trial: three search trials diverge, one seed diverges and one fails."""
+    resolved = resolved or resolved_study()
+    search = [_outcome(trial) for trial in plan(resolved, [])]
+    there = {row.id for row in search}
+    return search + [_outcome(trial) for trial in plan(resolved, search) if trial.id not in there]
+
+
+def _outcome(trial: Planned) -> Row:
+    config = trial.config
+    shape, rate, seed = config.model.shape, config.learning_rate, config.seed
+    depth = SHAPES.index((shape.layers, shape.width))
+    bits = CURVES[trial.label][depth] + SEED_OFFSETS[seed] + _worse(trial.label, rate)
+    where = (trial.label, shape.layers, seed)
+    status: Literal["done", "diverged", "failed"] = "done"
+    reason = None
+    if rate == 8e-3 and trial.label in ("prenorm", "deepnorm"):
+        status, reason = "diverged", "loss not finite at step 310"
+    elif where == ("deepnorm", 16, 1):
+        status, reason = "diverged", "loss above start for 200 steps"
+    elif where == ("prenorm", 4, 2):
+        status, reason = "failed", "worker was killed"
+    return row(
+        trial.label,
+        shape.layers,
+        bits if status == "done" else None,
+        shape=shape,
+        seed=seed,
+        rate=rate,
+        phase=trial.phase,
+        status=status,
+        reason=reason,
+        planned=trial,
+    )
+
+
+def _worse(label: str, rate: float) -> float:
+    """What a learning rate costs in bits per byte: 4e-3 is best, for attnres 8e-3."""
+    if label == "attnres":
+        return {1e-3: 0.16, 2e-3: 0.06, 4e-3: 0.03, 8e-3: 0.0}[rate]
+    return {1e-3: 0.16, 2e-3: 0.06, 4e-3: 0.0, 8e-3: 0.02}[rate]
+
+
+def write_study(folder: Path, rows: list[Row] | None = None, title: str = "") -> Path:
+    """A study folder as the engine leaves it."""
+    resolved = resolved_study(title)
+    write_atomic(folder / "study.toml", tomli_w.dumps(without_none(resolved.resolved())))
+    rows = rich_rows(resolved) if rows is None else rows
+    results = "".join(f"{json.dumps(one.resolved())}\n" for one in rows)
+    write_atomic(folder / "results.jsonl", results)
     for one in rows:
-        store.add(one)
         write_metrics(folder, one)
     return folder
+
+
+def without_none(data: Any) -> Any:
+    """TOML has no null."""
+    if isinstance(data, dict):
+        return {key: without_none(value) for key, value in data.items() if value is not None}
+    if isinstance(data, list):
+        return [without_none(value) for value in data]
+    return data
 
 
 def write_metrics(folder: Path, one: Row, records: int = 60) -> None:
     """A training curve that ends at the row's loss; a diverged one climbs and ends in None."""
     noise = np.random.default_rng([one.seed, one.shape.layers, len(one.label)])
     final = one.loss.nats_per_token if one.loss else 6.5
+    lines: list[str] = []
     last = records if one.status == "done" else records // 3
     for index in range(1, last + 1):
         share = index / records
         loss = final + (5.5 - final) * math.exp(-6 * share) + noise.normal(0, 0.02)
         broken = one.status == "diverged" and index == last
-        append_line(
-            folder / "trials" / one.id / "metrics.jsonl",
-            {
-                "step": index * 16,
-                "tokens": index * 16 * 2048,
-                "train_loss": None if broken else loss,
-                "learning_rate": one.learning_rate,
-                "grad_norm": 1.0,
-            },
-        )
-
-
-def rich_rows(study: str = "synthetic") -> list[Row]:
-    """Four designs × four shapes × three seeds with a search; some diverged, one failed."""
-    curves = {
-        "prenorm": (2.280, 2.205, 2.250, 2.365),
-        "hc": (2.250, 2.140, 2.130, 2.120),
-        "attnres": (2.300, 2.200, 2.190, 2.195),
-        "deepnorm": (2.330, 2.270, 2.310, 2.420),
-    }
-    rows = []
-    for label, curve in curves.items():
-        search = {1e-3: 0.16, 2e-3: 0.06, 4e-3: 0.0 if label != "attnres" else 0.03, 8e-3: 0.02}
-        if label == "attnres":
-            search[8e-3] = 0.0
-        for rate, worse in search.items():
-            lost = rate == 8e-3 and label in ("prenorm", "deepnorm")
-            rows.append(
-                row(
-                    label,
-                    8,
-                    None if lost else curve[2] + worse,
-                    width=68,
-                    rate=rate,
-                    phase="search",
-                    status="diverged" if lost else "done",
-                    reason="loss not finite at step 310" if lost else None,
-                    study=study,
-                )
-            )
-        best = 8e-3 if label == "attnres" else 4e-3
-        for (layers, width), loss in zip(SHAPES, curve, strict=True):
-            for seed, offset in enumerate((-0.008, 0.0, 0.008)):
-                lost = label == "deepnorm" and layers == 16 and seed == 1
-                failed = label == "prenorm" and layers == 4 and seed == 2
-                rows.append(
-                    row(
-                        label,
-                        layers,
-                        None if lost or failed else loss + offset,
-                        width=width,
-                        seed=seed,
-                        rate=best,
-                        status="diverged" if lost else "failed" if failed else "done",
-                        reason="loss above start for 200 steps"
-                        if lost
-                        else "worker was killed"
-                        if failed
-                        else None,
-                        study=study,
-                    )
-                )
-    return rows
+        record = {
+            "step": index * 16,
+            "tokens": index * 16 * 2048,
+            "train_loss": None if broken else loss,
+            "learning_rate": one.learning_rate,
+            "grad_norm": 1.0,
+        }
+        lines.append(json.dumps(record))
+    path = folder / "trials" / one.id / "metrics.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -158,7 +158,6 @@ class Verdict(Frozen):
     cautions: tuple[str, ...] = Field(default=())
     """What weakens the conclusion: grid edges, lost trials, mixed data."""
 
-    @property
     def sentences(self) -> tuple[str, ...]:
         """The verdict in words, in reading order."""
         designs = tuple(design.sentence for design in self.designs)

@@ -1,0 +1,102 @@
+"""One self-contained HTML report: no network, nothing from the user executes."""
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from depthbench.files import write_atomic
+from depthbench.report import facts
+from depthbench.report.figures import write_figures
+from depthbench.report.plots import all_labels, interactive, panels
+from depthbench.report.study import StudyData, depths, load, published
+from depthbench.report.style import marks
+
+
+class ReportFiles(NamedTuple):
+    """Where a report lies."""
+
+    html: Path
+    verdict: Path
+    figures: list[Path]
+
+
+def write_report(folder: Path, published: bool = False, out: Path | None = None) -> ReportFiles:
+    """Write ``report.html``, ``verdict.json`` and ``figures/*.png|svg`` of the study in ``folder``.
+
+    ``published`` lays the published 400M curves below ours, in a panel of their own; ``out`` is
+    the folder to write to, the study's own by default. Works on a study with some trials
+    missing. Raises `DepthbenchError` when ``folder`` is no study or no trial has finished.
+    """
+    study = load(folder)
+    target = out or folder
+    files = ReportFiles(
+        html=target / "report.html",
+        verdict=target / "verdict.json",
+        figures=write_figures(study, target / "figures", published),
+    )
+    write_atomic(files.verdict, json.dumps(study.verdict.resolved(), indent=2) + "\n")
+    write_atomic(files.html, render(study, published))
+    return files
+
+
+def render(study: StudyData, with_published: bool = False) -> str:
+    """The page as one string; everything from the study is escaped."""
+    plotly, script = _inline(get_plotlyjs()), _inline(_read("report.js"))
+    labels = all_labels(study, with_published)
+    looks = {label: mark._asdict() for label, mark in marks(labels).items()}
+    return (
+        _environment()
+        .get_template("template.html")
+        .render(
+            study=study,
+            verdict=study.verdict,
+            payload={"figures": interactive(study, with_published), "marks": looks},
+            looks=looks,
+            ours={design.label for design in study.verdict.designs},
+            published=published() if with_published else None,
+            depths=depths(study.verdict),
+            panels=panels(study),
+            domains=facts.domains(study.rows),
+            facts=facts,
+            css=Markup(_read("report.css")),
+            plotly=plotly,
+            script=script,
+            script_hashes=[_csp_hash(plotly), _csp_hash(script)],
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("depthbench.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _read(name: str) -> str:
+    file = resources.files("depthbench.report") / name
+    return file.read_text(encoding="utf-8")
+
+
+def _inline(code: str) -> Markup:
+    """Our own or plotly's code for a script element, which only ``</script`` could leave."""
+    if "</script" in code.lower():
+        raise ValueError("code with '</script' cannot be inlined")
+    return Markup(code)
+
+
+def _csp_hash(code: str) -> str:
+    """Source expression of a content security policy that allows just this script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"

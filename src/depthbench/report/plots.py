@@ -1,0 +1,303 @@
+"""The report's interactive figures as plotly data; the page gives them the colours of its theme.
+
+Every trace names its design in ``meta.label``, by which the page paints and highlights it. Words
+that come from the user are escaped, because plotly reads a subset of HTML.
+"""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from depthbench.report.figures import aspect_ticks, loss_range
+from depthbench.report.study import StudyData, depths, published
+from depthbench.report.style import Mark, marks
+from depthbench.study.findings import DesignFinding, Point, Verdict
+
+HOVER = "%{text}<extra></extra>"
+BITS = "validation loss, bits per byte"
+
+
+def all_labels(study: StudyData, with_published: bool) -> list[str]:
+    """Every name that has a colour: the study's designs, then published ones."""
+    ours = [design.label for design in study.verdict.designs]
+    return ours + ([*published().validation_loss] if with_published else [])
+
+
+def interactive(study: StudyData, with_published: bool) -> dict[str, Any]:
+    """Name to plotly figure (``data``, ``layout``), as plain JSON data."""
+    style = marks(all_labels(study, with_published))
+    figures = {"aspect": aspect_plot(study.verdict, style)}
+    if with_published:
+        figures["published"] = published_plot(style)
+    if any(design.search.grid for design in study.verdict.designs):
+        figures["search"] = search_plot(study.verdict, style)
+    if study.curves:
+        figures["training"] = training_plot(study, style)
+    return {name: figure.to_plotly_json() for name, figure in figures.items()}
+
+
+def aspect_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
+    """Loss against aspect ratio, deeper to the left."""
+    figure = _figure(BITS)
+    for design in verdict.designs:
+        _add_curve(figure, design, style[design.label])
+    ceiling = _ceiling([p.bits_per_byte for d in verdict.designs for p in d.curve])
+    for index, design in enumerate(verdict.designs):
+        lost = [point for point in design.curve if point.diverged]
+        _add_crosses(
+            figure,
+            design.label,
+            [point.aspect_ratio for point in lost],
+            [_lost_text(design.label, point) for point in lost],
+            ceiling,
+            1.03 ** (index - len(verdict.designs) / 2),
+        )
+    _aspect_axis(figure, [(p.aspect_ratio, p.layers) for d in verdict.designs for p in d.curve])
+    return figure
+
+
+def published_plot(style: dict[str, Mark]) -> go.Figure:
+    """The published curves, in a figure of their own."""
+    data = published()
+    figure = _figure(f"validation loss, {data.unit}")
+    for name in data.validation_loss:
+        curve = data.curve(name)
+        figure.add_trace(
+            _line(
+                name,
+                style[name],
+                x=[aspect for aspect, _, _ in curve],
+                y=[loss for _, _, loss in curve],
+                text=[
+                    f"<b>{escape(name)}</b>, published<br>{layers} layers, aspect ratio "
+                    f"{aspect:.3g}<br>{loss:.3f} {data.unit}"
+                    for aspect, layers, loss in curve
+                ],
+            )
+        )
+    _aspect_axis(figure, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
+    return figure
+
+
+def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
+    """Loss against learning rate at the middle shape; the chosen rate has a ring."""
+    figure = _figure(BITS)
+    ceiling = _ceiling([c.bits_per_byte for d in verdict.designs for c in d.search.grid])
+    for index, design in enumerate(verdict.designs):
+        search = design.search
+        able = [(c, loss) for c in search.grid if (loss := c.bits_per_byte) is not None]
+        texts = [
+            f"<b>{escape(design.label)}</b><br>learning rate {c.learning_rate:g}"
+            f"{', chosen' if c.learning_rate == search.chosen else ''}<br>{loss:.3f} bits per byte"
+            for c, loss in able
+        ]
+        trace = _line(
+            design.label,
+            style[design.label],
+            x=[c.learning_rate for c, _ in able],
+            y=[loss for _, loss in able],
+            text=texts,
+        )
+        sizes = [13 if c.learning_rate == search.chosen else 7 for c, _ in able]
+        figure.add_trace(trace.update(marker={"size": sizes}))
+        lost = [c for c in search.grid if c.diverged]
+        _add_crosses(
+            figure,
+            design.label,
+            [c.learning_rate for c in lost],
+            [
+                f"<b>{escape(design.label)}</b><br>learning rate {c.learning_rate:g}<br>"
+                f"{c.diverged} of {c.diverged + c.finished + c.failed} diverged"
+                for c in lost
+            ],
+            ceiling,
+            1.025 ** (index - len(verdict.designs) / 2),
+        )
+    rates = sorted({c.learning_rate for d in verdict.designs for c in d.search.grid})
+    figure.update_xaxes(
+        type="log",
+        title_text="peak learning rate",
+        tickvals=rates,
+        ticktext=[f"{rate:g}" for rate in rates],
+    )
+    return figure
+
+
+def training_plot(study: StudyData, style: dict[str, Mark]) -> go.Figure:
+    """Training loss against tokens; the page shows one depth at a time (``meta.panel``)."""
+    figure = _figure("training loss, nats per token")
+    deepest = max(curve.row.shape.layers for curve in study.curves)
+    for curve in study.curves:
+        row = curve.row
+        trace = _line(
+            row.label,
+            style[row.label],
+            x=curve.tokens,
+            y=[round(loss, 4) for loss in curve.nats_per_token],
+            text=f"<b>{escape(row.label)}</b>, seed {row.seed}, {row.status}",
+            panel=row.shape.layers,
+        )
+        figure.add_trace(
+            trace.update(
+                mode="lines",
+                line={"width": 1.5},
+                hovertemplate="%{text}<br>%{x:.3s} tokens: %{y:.3f} nats per token<extra></extra>",
+                visible=row.shape.layers == deepest,
+            )
+        )
+    figure.update_xaxes(title_text="training tokens")
+    figure.update_yaxes(range=list(loss_range(study)))
+    return figure
+
+
+def panels(study: StudyData) -> list[int]:
+    """The depths that have training curves."""
+    having = {curve.row.shape.layers for curve in study.curves}
+    return [layers for layers in depths(study.verdict) if layers in having]
+
+
+def _figure(y_title: str) -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(
+        template=None,
+        showlegend=False,
+        hovermode="closest",
+        dragmode="zoom",
+        margin={"l": 62, "r": 18, "t": 26, "b": 70},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    figure.update_xaxes(
+        showline=True, zeroline=False, ticks="outside", title_standoff=12, automargin=True
+    )
+    figure.update_yaxes(
+        showline=False, zeroline=False, title_text=y_title, title_standoff=12, automargin=True
+    )
+    return figure
+
+
+def _line(
+    label: str,
+    mark: Mark,
+    *,
+    x: Sequence[float],
+    y: Sequence[float],
+    text: Sequence[str] | str,
+    panel: int | None = None,
+) -> go.Scatter:
+    return go.Scatter(
+        name=escape(label),
+        x=list(x),
+        y=list(y),
+        text=text if isinstance(text, str) else list(text),
+        hovertemplate=HOVER,
+        mode="lines+markers",
+        line={"dash": mark.dash, "width": 2.2},
+        marker={"symbol": mark.symbol, "size": 9, "opacity": 1},
+        meta={"label": label, "panel": panel},
+    )
+
+
+def _add_curve(figure: go.Figure, design: DesignFinding, mark: Mark) -> None:
+    measured = [(p, loss) for p in design.curve if (loss := p.bits_per_byte) is not None]
+    if not measured:
+        return
+    trace = _line(
+        design.label,
+        mark,
+        x=[point.aspect_ratio for point, _ in measured],
+        y=[loss for _, loss in measured],
+        text=[_point_text(design.label, point, loss) for point, loss in measured],
+    )
+    deviations = [p.spread.standard_deviation if p.spread else None for p, _ in measured]
+    if any(deviation is not None for deviation in deviations):
+        trace.error_y = {"type": "data", "array": deviations, "thickness": 1.2, "width": 4}
+    figure.add_trace(trace)
+    seeds = [
+        (point, seed, loss)
+        for point, _ in measured
+        if point.spread
+        for seed, loss in point.by_seed.items()
+    ]
+    if not seeds:
+        return
+    dots = _line(
+        design.label,
+        mark,
+        x=[point.aspect_ratio for point, _, _ in seeds],
+        y=[loss for _, _, loss in seeds],
+        text=[
+            f"<b>{escape(design.label)}</b>, seed {seed}<br>{loss:.3f} bits per byte"
+            for _, seed, loss in seeds
+        ],
+    )
+    figure.add_trace(dots.update(mode="markers", marker={"size": 4}))
+
+
+def _point_text(label: str, point: Point, loss: float) -> str:
+    spread = f" ± {point.spread.standard_deviation:.3f}" if point.spread else ""
+    missing = ""
+    if point.trials > point.finished:
+        missing = f"<br>{point.trials - point.finished} of {point.trials} trials missing"
+    nats = "" if point.nats_per_token is None else f"<br>{point.nats_per_token:.3f} nats per token"
+    return (
+        f"<b>{escape(label)}</b><br>{point.layers} layers × width {point.width}, aspect ratio "
+        f"{point.aspect_ratio:.3g}<br>{loss:.3f}{spread} bits per byte{nats}"
+        f"<br>seeds: {point.finished}{missing}"
+    )
+
+
+def _lost_text(label: str, point: Point) -> str:
+    return (
+        f"<b>{escape(label)}</b><br>{point.layers} layers, aspect ratio {point.aspect_ratio:.3g}"
+        f"<br>{point.diverged} of {point.trials} trials diverged"
+    )
+
+
+def _ceiling(losses: Sequence[float | None]) -> float:
+    """Height of the crosses, just above every loss; a diverged trial has no loss of its own."""
+    known = [loss for loss in losses if loss is not None]
+    if not known:
+        return 1.0
+    return max(known) + 0.08 * (max(known) - min(known) or max(known))
+
+
+def _add_crosses(
+    figure: go.Figure,
+    label: str,
+    xs: Sequence[float],
+    texts: Sequence[str],
+    ceiling: float,
+    shift: float,
+) -> None:
+    if not xs:
+        return
+    figure.add_trace(
+        go.Scatter(
+            name=escape(label),
+            x=[x * shift for x in xs],
+            y=[ceiling] * len(xs),
+            text=list(texts),
+            hovertemplate=HOVER,
+            mode="markers",
+            marker={"symbol": "x-thin", "size": 10, "line": {"width": 2.5}},
+            meta={"label": label, "panel": None},
+        )
+    )
+
+
+def _aspect_axis(figure: go.Figure, shapes: Sequence[tuple[float, int]]) -> None:
+    ticks = aspect_ticks(shapes)
+    edges = [math.log10(aspect) for aspect, _ in ticks] or [0.0]
+    pad = 0.06 * (max(edges) - min(edges)) or 0.1
+    figure.update_xaxes(
+        type="log",
+        range=[min(edges) - pad, max(edges) + pad],
+        tickvals=[aspect for aspect, _ in ticks],
+        ticktext=[f"{aspect:.3g}<br>L{layers}" for aspect, layers in ticks],
+        tickangle=0,
+        title_text="aspect ratio, width / layers, at L layers (← deeper and narrower)",
+    )

@@ -1,0 +1,114 @@
+"use strict";
+(() => {
+  const payload = JSON.parse(document.getElementById("payload").textContent);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 600px)");
+  const plots = [...document.querySelectorAll(".plot")];
+  const chips = [...document.querySelectorAll(".legend .chip[data-label]")];
+  const clear = document.querySelector(".chip.clear");
+  const config = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+  let chosen = null;
+  let panel = null;
+
+  const colour = (label) => payload.marks[label][dark.matches ? "dark" : "light"];
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const opacity = (trace) => (chosen === null || trace.meta.label === chosen ? 1 : 0.1);
+
+  function painted(trace) {
+    const own = colour(trace.meta.label);
+    const copy = { ...trace, opacity: opacity(trace) };
+    copy.marker = { ...trace.marker, color: own, line: { ...(trace.marker || {}).line, color: own } };
+    if (trace.line) copy.line = { ...trace.line, color: own };
+    if (trace.error_y) copy.error_y = { ...trace.error_y, color: own };
+    if (trace.meta.panel !== null && panel !== null) copy.visible = trace.meta.panel === panel;
+    copy.hoverlabel = { bgcolor: css("--card"), bordercolor: own, font: { color: css("--ink") } };
+    return copy;
+  }
+
+  function themed(layout) {
+    const axis = { gridcolor: css("--line"), linecolor: css("--soft"), tickcolor: css("--soft") };
+    const small = narrow.matches ? { size: 11 } : { size: 13 };
+    const font = { family: css("font-family") || getComputedStyle(document.body).fontFamily, color: css("--soft"), ...small };
+    const title = (old) => ({ ...old, font: { ...font, color: css("--ink") } });
+    const xaxis = { ...layout.xaxis, ...axis, title: title(layout.xaxis.title) };
+    if (narrow.matches) {
+      xaxis.title.text = xaxis.title.text.replace(", at L layers", "").replace(" and narrower", "");
+      if (xaxis.tickvals && xaxis.tickvals.length > 5) {
+        xaxis.tickvals = xaxis.tickvals.filter((_, index) => index % 2 === 0);
+        xaxis.ticktext = xaxis.ticktext.filter((_, index) => index % 2 === 0);
+      }
+    }
+    return { ...layout, font, xaxis, yaxis: { ...layout.yaxis, ...axis, title: title(layout.yaxis.title) },
+      modebar: { color: css("--soft"), activecolor: css("--accent"), bgcolor: "rgba(0,0,0,0)" } };
+  }
+
+  function draw() {
+    for (const plot of plots) {
+      const figure = payload.figures[plot.dataset.figure];
+      Plotly.react(plot, figure.data.map(painted), themed(figure.layout), config);
+    }
+    for (const line of document.querySelectorAll(".swatch line")) {
+      line.setAttribute("stroke", colour(line.parentNode.dataset.label));
+    }
+  }
+
+  function choose(label) {
+    chosen = label === chosen ? null : label;
+    for (const chip of chips) {
+      chip.setAttribute("aria-pressed", String(chip.dataset.label === chosen));
+      chip.classList.toggle("faded", chosen !== null && chip.dataset.label !== chosen);
+    }
+    for (const item of document.querySelectorAll("tr[data-label], li[data-label]")) {
+      item.classList.toggle("faded", chosen !== null && item.dataset.label !== chosen);
+    }
+    clear.hidden = chosen === null;
+    for (const plot of plots) Plotly.restyle(plot, { opacity: plot.data.map(opacity) });
+  }
+
+  function sortBy(header, column) {
+    const table = header.closest("table");
+    const ascending = header.getAttribute("aria-sort") !== "ascending";
+    for (const other of table.querySelectorAll("thead th")) other.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+    const value = (row) => {
+      const cell = row.cells[column];
+      return cell.dataset.v === undefined ? cell.textContent.trim() : cell.dataset.v;
+    };
+    const rows = [...table.tBodies[0].rows].sort((one, two) => {
+      const [a, b] = [value(one), value(two)];
+      // a missing value stays last in both directions
+      if (a === "" || b === "") return (a === "") - (b === "");
+      const numbers = [Number(a), Number(b)];
+      const order = numbers.some(Number.isNaN) ? a.localeCompare(b) : numbers[0] - numbers[1];
+      return ascending ? order : -order;
+    });
+    table.tBodies[0].append(...rows);
+  }
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((header, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = header.textContent;
+      header.replaceChildren(button);
+      button.addEventListener("click", () => sortBy(header, column));
+    });
+  }
+  for (const chip of chips) chip.addEventListener("click", () => choose(chip.dataset.label));
+  clear.addEventListener("click", () => choose(chosen));
+  for (const button of document.querySelectorAll(".panel")) {
+    button.addEventListener("click", () => {
+      panel = Number(button.dataset.panel);
+      for (const other of document.querySelectorAll(".panel")) {
+        other.setAttribute("aria-pressed", String(other === button));
+      }
+      draw();
+    });
+  }
+  draw();
+  for (const plot of plots) {
+    plot.on("plotly_click", (event) => choose(event.points[0].data.meta.label));
+  }
+  dark.addEventListener("change", draw);
+  narrow.addEventListener("change", draw);
+})();

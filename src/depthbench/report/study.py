@@ -1,0 +1,182 @@
+"""A study folder as read for a report."""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from depthbench.config import Frozen, read_toml
+from depthbench.errors import DepthbenchError, nearest
+from depthbench.files import read_lines
+from depthbench.study.findings import DesignFinding, Verdict
+from depthbench.study.plan import Planned, ResolvedStudy, plan
+from depthbench.study.store import SCHEMA_VERSION, Row, Store
+from depthbench.study.verdict import judge
+
+CURVE_POINTS = 120
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """Training loss of one trial, averaged over at most `CURVE_POINTS` stretches of it."""
+
+    row: Row
+    tokens: list[int]
+    """Training tokens seen at the end of each stretch."""
+    nats_per_token: list[float]
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """What a report shows."""
+
+    name: str
+    title: str
+    config_text: str
+    """``study.toml`` as it stands."""
+    rows: list[Row]
+    """Those that belong to the config; an earlier config may have left others."""
+    left_out: int
+    """Rows that do not belong to it."""
+    verdict: Verdict
+    curves: list[TrainingCurve]
+    """Of the trials at each design's used learning rate."""
+    unfinished: int
+    """Trials that the config needs and that have no row yet."""
+
+
+class Published(Frozen):
+    """Published curves: nats per token of other data, never mixed with ours."""
+
+    source: str
+    parameters: str
+    unit: str
+    shapes: tuple[dict[str, int], ...]
+    validation_loss: dict[str, tuple[float, ...]]
+
+    def curve(self, design: str) -> list[tuple[float, int, float]]:
+        """``(aspect ratio, layers, loss)`` of each published shape, shallow to deep."""
+        return [
+            (shape["width"] / shape["layers"], shape["layers"], loss)
+            for shape, loss in zip(self.shapes, self.validation_loss[design], strict=False)
+        ]
+
+
+@cache
+def published() -> Published:
+    """The published validation losses at 400M parameters (arXiv 2609.32534)."""
+    file = resources.files("depthbench.study") / "published.json"
+    return Published.parse(json.loads(file.read_text(encoding="utf-8")), "published.json")
+
+
+def load(folder: Path) -> StudyData:
+    """The study in ``folder``.
+
+    Raises `DepthbenchError` in one line when it is missing, is no study folder, has no finished
+    trial, or was written in another schema version.
+    """
+    _check_folder(folder)
+    path = folder / "study.toml"
+    resolved = ResolvedStudy.parse(read_toml(path), str(path))
+    store = Store(folder)
+    _check_version(store.path)
+    recorded = store.rows()
+    needed = plan(resolved, recorded)
+    wanted = {trial.id for trial in needed}
+    rows = [row for row in recorded if row.id in wanted]
+    if not rows:
+        raise DepthbenchError(
+            f"{folder}: no trial has finished yet (0 of {resolved.trials}). "
+            "Run the study, and report when a trial is done"
+        )
+    verdict = judge(rows)
+    on_curve = _on_curve(rows, verdict)
+    return StudyData(
+        name=resolved.study.name,
+        title=resolved.study.title,
+        config_text=path.read_text(encoding="utf-8"),
+        rows=rows,
+        left_out=len(recorded) - len(rows),
+        verdict=verdict,
+        curves=[curve for row in on_curve if (curve := training_curve(store, row))],
+        unfinished=_unfinished(resolved, needed, {row.id for row in rows}),
+    )
+
+
+def training_curve(store: Store, row: Row) -> TrainingCurve | None:
+    """The trial's training loss in short; None when it recorded no finite loss."""
+    try:
+        records = store.metrics(row.id)
+    except KeyError as missing:
+        raise DepthbenchError(
+            f"{store.folder / 'trials' / row.id / 'metrics.jsonl'}: a record lacks {missing}. "
+            "Remove that line, or run the trial again"
+        ) from None
+    points = [
+        (record["tokens"], loss)
+        for record in records
+        if (loss := record.get("train_loss")) is not None and record.get("tokens")
+    ]
+    if not points:
+        return None
+    size = -(-len(points) // CURVE_POINTS)
+    stretches = [points[start : start + size] for start in range(0, len(points), size)]
+    return TrainingCurve(
+        row=row,
+        tokens=[stretch[-1][0] for stretch in stretches],
+        nats_per_token=[sum(loss for _, loss in s) / len(s) for s in stretches],
+    )
+
+
+def depths(verdict: Verdict) -> list[int]:
+    """Every number of layers that occurs in a curve, shallow to deep."""
+    return sorted({point.layers for design in verdict.designs for point in design.curve})
+
+
+def by_label(verdict: Verdict) -> dict[str, DesignFinding]:
+    """The findings by design label."""
+    return {design.label: design for design in verdict.designs}
+
+
+def _on_curve(rows: list[Row], verdict: Verdict) -> list[Row]:
+    designs = by_label(verdict)
+    return [row for row in rows if designs[row.label].search.used in (None, row.learning_rate)]
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.exists():
+        parent = folder.parent
+        siblings = [path.name for path in parent.iterdir()] if parent.is_dir() else []
+        raise DepthbenchError(
+            f"{folder}: no such folder{nearest(folder.name, siblings)}. "
+            "Name the folder of a study, such as runs/demo"
+        )
+    if not folder.is_dir():
+        raise DepthbenchError(f"{folder} is a file. Name the folder of the study that holds it")
+    if not (folder / "study.toml").exists():
+        raise DepthbenchError(
+            f"{folder} is no study folder: it has no study.toml. "
+            "Name the folder that `depthbench run` wrote"
+        )
+
+
+def _check_version(path: Path) -> None:
+    for number, record in enumerate(read_lines(path), start=1):
+        version = record.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise DepthbenchError(
+                f"{path} row {number}: schema_version = {version!r}, but this depthbench reads "
+                f"{SCHEMA_VERSION}. Use the version of depthbench that wrote it"
+            )
+
+
+def _unfinished(resolved: ResolvedStudy, needed: list[Planned], finished: set[str]) -> int:
+    """Trials without a row, with those that an unfinished search has yet to decide."""
+    missing = [trial for trial in needed if trial.id not in finished]
+    decided = {trial.label for trial in needed if trial.phase == "shared"}
+    searching = {trial.label for trial in missing if trial.phase == "search"} - decided
+    seeds = len(resolved.study.seeds)
+    # the shared phase has the chosen rate's search trial already
+    undecided = sum(len(resolved.shapes[label]) * seeds - 1 for label in searching)
+    return len(missing) + undecided
