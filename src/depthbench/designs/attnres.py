@@ -89,7 +89,7 @@ class AttnRes(SourceDesign):
     """
 
     Config = AttnResConfig
-    start_distance: ClassVar[float | None] = 2e-3
+    start_distance: ClassVar[float | None] = 5e-7
     card: ClassVar[Card] = Card(
         family="depth attention",
         sources="all branch outputs",

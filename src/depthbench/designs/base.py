@@ -95,8 +95,9 @@ class Design(Parametrised, ABC, Generic[S]):
     Config: ClassVar[type[DesignConfig]]
     card: ClassVar[Card]
     start_distance: ClassVar[float | None] = None
-    """Largest difference of the start's logits to `prenorm`'s at the same backbone weights
-    (float32, logits of order 1); None where the design does not start as `prenorm`."""
+    """Largest difference of the start's logits to `prenorm`'s at the same backbone weights, over
+    the largest logit, in float64 at ``norm_eps = 1e-12``; None where the design does not start as
+    `prenorm`. What is left comes from eps alone, so it grows with it."""
     checkpoint_unit: ClassVar[Literal["block", "branch"]] = "block"
     """What activation checkpointing recomputes. ``branch`` where the state grows with depth:
     its sources are kept anyway, so recomputing their mixes would save nothing."""

@@ -27,7 +27,7 @@ class BlockAttnRes(SourceDesign):
     """
 
     Config = BlockAttnResConfig
-    start_distance: ClassVar[float | None] = 2e-3
+    start_distance: ClassVar[float | None] = 2e-7
     card: ClassVar[Card] = Card(
         family="depth attention",
         sources="sums of runs of branch outputs",

@@ -105,7 +105,7 @@ class HyperConnections(StreamDesign):
     """
 
     Config = HyperConnectionConfig
-    start_distance: ClassVar[float | None] = 2e-5
+    start_distance: ClassVar[float | None] = 1e-14
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m streams",

@@ -103,7 +103,7 @@ class MHC(StreamDesign):
     """Manifold-constrained Hyper-Connections (arXiv 2512.24880)."""
 
     Config = MHCConfig
-    start_distance: ClassVar[float | None] = 2e-2
+    start_distance: ClassVar[float | None] = 5e-10
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m streams",
