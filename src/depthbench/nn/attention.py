@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from depthbench.nn.branch import Branch, Context, Depth, Entry
+from depthbench.nn.kernels import fast, no_autocast
 from depthbench.nn.parameters import Projection, Start
-from depthbench.nn.rope import rotate
+from depthbench.nn.rope import rotate, turn_pairs
 from depthbench.shapes import Shape
 
 
@@ -32,7 +33,9 @@ class Attention(Branch):
 
     def forward(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
-    ) -> tuple[Float[Tensor, "b t d"], Entry]:
+    ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
+        if depth is None and fast(x):
+            return self._reordered(x, context), None
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
         query_key, value = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         turned = rotate(query_key, context.cos, context.sin)
@@ -44,6 +47,19 @@ class Attention(Branch):
             depth_query = query_key[:, :, : self.heads] if depth.rotated else query
             out = attend_time_and_depth(query, key, value, depth_query, depth.entries)
         return self.o(out.flatten(2)), entry
+
+    def _reordered(self, x: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t d"]:
+        """Attention over time with the pairs that RoPE turns side by side, as complex numbers."""
+        keys = self.kv_heads * self.head_dim
+        turns = context.turns_for(self.heads + self.kv_heads, keys)
+        qkv = functional.linear(x, self.qkv.weight.index_select(0, turns.order))
+        turned, value = turn_pairs(qkv, turns)
+        query, key = turned.unflatten(-1, (-1, self.head_dim)).split(
+            [self.heads, self.kv_heads], dim=2
+        )
+        with no_autocast(x):
+            out = self._over_time(query, key, value.unflatten(-1, (-1, self.head_dim)))
+        return self.o(out.flatten(2))
 
     def _over_time(
         self,

@@ -1,7 +1,7 @@
 """What a branch is, and what it is told besides its input."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxtyping import Float
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from depthbench.config import Frozen
 from depthbench.nn.parameters import Parametrised
+from depthbench.nn.rope import PairTurns, pair_turns
 
 Role = Literal["qk", "v", "o", "gate_up", "down"]
 """Matrices of the branches, as far as designs start them at different scales."""
@@ -30,6 +31,14 @@ class Context:
 
     cos: Float[Tensor, "t half"]
     sin: Float[Tensor, "t half"]
+    pair_turns: dict[tuple[int, int], PairTurns] = field(default_factory=dict, repr=False)
+    """Made at first use: see `turns_for`."""
+
+    def turns_for(self, heads: int, tail: int) -> PairTurns:
+        """`pair_turns` of this forward, made once."""
+        if (heads, tail) not in self.pair_turns:
+            self.pair_turns[heads, tail] = pair_turns(self.cos, self.sin, heads, tail)
+        return self.pair_turns[heads, tail]
 
 
 @dataclass(frozen=True)
@@ -58,4 +67,7 @@ class Branch(Parametrised, ABC):
     def forward(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
-        """The branch's output, and what it offers to depth-wise attention (attention only)."""
+        """The branch's output, and what it offers to depth-wise attention.
+
+        Only attention offers something, and only to a design that asks with a ``depth``.
+        """

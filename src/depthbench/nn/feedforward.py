@@ -4,9 +4,10 @@ from typing import final
 
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
 from depthbench.nn.branch import Branch, Context, Depth
+from depthbench.nn.fast_swiglu import gate_fast, gate_plain
+from depthbench.nn.kernels import fast
 from depthbench.nn.parameters import Projection, Start
 from depthbench.shapes import Shape
 
@@ -26,5 +27,6 @@ class SwiGLU(Branch):
     def forward(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
     ) -> tuple[Float[Tensor, "b t d"], None]:
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(functional.silu(gate) * up), None
+        gate_up = self.gate_up(x)
+        gate = gate_fast if fast(x) else gate_plain
+        return self.down(gate(gate_up)), None

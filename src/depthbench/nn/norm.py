@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from depthbench.nn.fast_norm import rms_norm_fast, rms_norm_plain
+from depthbench.nn.kernels import fast
 from depthbench.nn.parameters import Parametrised, Start, constant
 
 
@@ -22,7 +24,8 @@ class RMSNorm(Parametrised):
         return {"gain": constant(1.0)}
 
     def forward(self, x: Float[Tensor, "*axes d"]) -> Float[Tensor, "*axes d"]:
-        return nn.functional.rms_norm(x.to(self.gain.dtype), self.gain.shape, self.gain, self.eps)
+        norm = rms_norm_fast if fast(x) else rms_norm_plain
+        return norm(x, self.gain, self.eps)
 
 
 @final

@@ -1,10 +1,14 @@
 """Rotary position embedding."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
+
+from depthbench.nn.kernels import plain_gradients
+from depthbench.nn.precision import at_least_float32
 
 
 def rotary_table(
@@ -20,39 +24,78 @@ def rotary_table(
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def rotate_plain(
+def rotate(
     x: Float[Tensor, "b t h hd"], cos: Float[Tensor, "t half"], sin: Float[Tensor, "t half"]
 ) -> Float[Tensor, "b t h hd"]:
-    """Rotate the pairs ``(x_i, x_{i + hd/2})`` by their angles: the plain version of `rotate`."""
+    """Rotate the pairs ``(x_i, x_{i + hd/2})`` by their angles."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-class _Rotate(torch.autograd.Function):
-    """`rotate_plain` that saves the angles only: its gradient is the rotation back."""
+@dataclass(frozen=True)
+class PairTurns:
+    """RoPE on neighbouring pairs, as complex numbers: one contiguous product for all heads."""
+
+    order: Int[Tensor, "features"]
+    """Order of the rows of queries, keys and values that brings the pairs ``(i, i + hd/2)`` of
+    every query and key head side by side. Logits do not change by it, because queries and keys
+    are reordered alike."""
+    turn: Complex[Tensor, "t turned"]
+    """``exp(i angle)`` of every pair."""
+    back: Complex[Tensor, "t turned"]
+    """Its conjugate."""
+
+
+def pair_turns(
+    cos: Float[Tensor, "t half"], sin: Float[Tensor, "t half"], heads: int, tail: int
+) -> PairTurns:
+    """For ``heads`` heads that are rotated, and ``tail`` features behind them that are not."""
+    half = cos.shape[1]
+    rows = torch.arange(2 * heads * half + tail, device=cos.device)
+    turned, rest = rows.split([2 * heads * half, tail])
+    pairs = turned.view(heads, 2, half).transpose(1, 2).flatten()
+    turn = torch.complex(cos, sin).repeat(1, heads)
+    return PairTurns(torch.cat([pairs, rest]), turn, turn.conj_physical())
+
+
+def turn_pairs_plain(
+    qkv: Float[Tensor, "b t features"], turn: Complex[Tensor, "t turned"]
+) -> tuple[Float[Tensor, "b t rotated"], Float[Tensor, "b t rest"]]:
+    """The first features as neighbouring pairs, each times its ``turn``; and the rest as it is.
+
+    In float32 or better: rounded queries and keys would move the logits.
+    """
+    qkv = at_least_float32(qkv)
+    rotated = 2 * turn.shape[-1]
+    pairs = torch.view_as_complex(qkv[..., :rotated].unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2), qkv[..., rotated:]
+
+
+class _TurnPairs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, turn: Tensor, back: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(qkv, turn, back)
+        return turn_pairs_plain(qkv, turn)
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        half = x.shape[-1] // 2
-        first, second = x[..., :half], x[..., half:]
-        cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
-        out = torch.empty_like(x)
-        torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-1)
-        torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin)
-        return out
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
+        """The rotation back, and both parts' gradients in one buffer."""
+        qkv, turn, back = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            again = plain_gradients(lambda x: turn_pairs_plain(x, turn), (qkv,), (True,), grads)
+            return again[0], None, None
+        rotated = 2 * turn.shape[-1]
+        result = torch.empty(qkv.shape, dtype=grads[0].dtype, device=qkv.device)
+        into = torch.view_as_complex(result[..., :rotated].unflatten(-1, (-1, 2)))
+        pairs = torch.view_as_complex(grads[0].unflatten(-1, (-1, 2)))
+        torch.mul(pairs, back, out=into)
+        result[..., rotated:] = grads[1]
+        return result.to(qkv.dtype), None, None
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        return _Rotate.apply(grads[0], cos, -sin), None, None  # pyright: ignore[reportReturnType]
 
-
-def rotate(
-    x: Float[Tensor, "b t h hd"], cos: Float[Tensor, "t half"], sin: Float[Tensor, "t half"]
-) -> Float[Tensor, "b t h hd"]:
-    """Rotate by position, without saving ``x`` for the backward pass."""
-    if torch.compiler.is_compiling():
-        return rotate_plain(x, cos, sin)
-    return _Rotate.apply(x, cos, sin)  # pyright: ignore[reportReturnType]
+def turn_pairs(
+    qkv: Float[Tensor, "b t features"], turns: PairTurns
+) -> tuple[Float[Tensor, "b t rotated"], Float[Tensor, "b t rest"]]:
+    """`turn_pairs_plain` with its own backward."""
+    return _TurnPairs.apply(qkv, turns.turn, turns.back)  # pyright: ignore[reportReturnType]

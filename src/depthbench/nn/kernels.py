@@ -1,0 +1,53 @@
+"""Which of two equal computations runs: the plain one, or a function with its own backward."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+_plain: ContextVar[bool] = ContextVar("plain_kernels", default=False)
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Inside, every model runs on torch's own differentiable operations alone.
+
+    For forward-mode and functional derivatives (`torch.func`), and to check the fast versions.
+    """
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
+
+
+def fast(tensor: Tensor) -> bool:
+    """Whether the version with its own backward runs on ``tensor``.
+
+    On CPU, outside `plain_kernels` and outside `torch.compile`, which fuses the plain one better.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not _plain.get()
+
+
+def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """Autocast off on ``tensor``'s device; costs next to nothing where it is off already."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def plain_gradients(
+    plain: Callable[..., Tensor | tuple[Tensor, ...]],
+    inputs: Sequence[Tensor],
+    needed: Sequence[bool],
+    gradients: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Gradients of ``plain`` that can be differentiated again, None where not ``needed``.
+
+    What a hand-written backward returns when it runs with ``create_graph=True``.
+    """
+    wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
+    with torch.enable_grad(), no_autocast(inputs[0]):
+        found = iter(torch.autograd.grad(plain(*inputs), wanted, gradients, create_graph=True))
+    return [next(found) if need else None for need in needed]
