@@ -1,10 +1,15 @@
 """Shapes of the backbone."""
 
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from depthbench.config import Frozen
+from depthbench.errors import DepthbenchError
 
 
 class Shape(Frozen):
@@ -54,3 +59,30 @@ class Shape(Frozen):
     def sites(self) -> int:
         """Number of places where a branch is called: two for each block."""
         return 2 * self.layers
+
+
+COUNT = re.compile(r"(?P<digits>\d[\d_]*(\.\d+)?) ?(?P<unit>[kmb]?)", re.IGNORECASE)
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+def parse_count(text: str, field: str = "params") -> int:
+    """A whole number such as ``400M``, ``1.5B``, ``500k`` or ``1_000_000``; units are decimal.
+
+    Raises `DepthbenchError` naming ``field`` for anything else, and for zero or less.
+    """
+    match = COUNT.fullmatch(text.strip())
+    if match is None:
+        raise DepthbenchError(
+            f"{field} = '{text}' is no positive count. Write it like 400M, 1.5B, 500k or 1_000_000"
+        )
+    number = Decimal(match["digits"].replace("_", "")) * UNITS[match["unit"].lower()]
+    if number < 1 or number != int(number):
+        raise DepthbenchError(
+            f"{field} = '{text}' is no positive whole number. Write it like 400M or 1_000_000"
+        )
+    return int(number)
+
+
+def rule_ffn(width: int, ratio: Fraction = Fraction(8, 3), multiple: int = 16) -> int:
+    """``ratio · width``, rounded up to a ``multiple``: the published size of the feed-forward."""
+    return math.ceil(ratio * width / multiple) * multiple
