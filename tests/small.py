@@ -1,13 +1,17 @@
 """Tiny text, data, trials and studies: everything trains in well under a second."""
 
+import math
 import random
 from pathlib import Path
 from typing import Any
 
 from depthbench.data.config import DataConfig
 from depthbench.data.dataset import Dataset, prepare
+from depthbench.nn.count import count_parameters
 from depthbench.shapes import Shape
 from depthbench.study.config import StudyConfig
+from depthbench.study.plan import Planned
+from depthbench.study.store import DomainLoss, Machine, Row, Status
 from depthbench.train.config import TrialConfig
 
 WORDS = ("depth", "width", "stream", "token", "branch", "norm", "gate", "naïve", "café")
@@ -70,3 +74,45 @@ def study_tables(text: Path, **changes: Any) -> dict[str, Any]:
 def study_config(text: Path, **changes: Any) -> StudyConfig:
     """`study_tables` as a config."""
     return StudyConfig.parse(study_tables(text, **changes))
+
+
+def row_for(planned: Planned, bits: float | None, status: Status = "done") -> Row:
+    """The row of a trial that ended with ``bits`` per byte, or as ``status`` without a loss."""
+    config = planned.config
+    loss = None
+    if bits is not None:
+        nats = bits * math.log(2)
+        loss = DomainLoss(nats_per_token=nats, bits_per_byte=bits, tokens=256, bytes=256)
+    return Row(
+        id=planned.id,
+        study="small",
+        label=planned.label,
+        design=config.model.design.resolved(),
+        shape=config.model.shape,
+        learning_rate=config.learning_rate,
+        seed=config.seed,
+        phase=planned.phase,
+        status=status,
+        reason=None if status == "done" else "made up",
+        parameters=count_parameters(config.model),
+        steps=8,
+        tokens=config.train.tokens,
+        loss=loss,
+        domains={} if loss is None else {"words": loss},
+        seconds=1.0,
+        data_hash=config.data_hash,
+        config=config.resolved(),
+        machine=Machine(
+            host="host",
+            platform="Linux",
+            processor="processor",
+            cores=2,
+            device="cpu",
+            dtype="float32",
+            python="3.11",
+            torch="2",
+            depthbench="0",
+            commit=None,
+        ),
+        finished="2026-01-01T00:00:00+00:00",
+    )

@@ -69,7 +69,9 @@ class ResolvedStudy(Frozen):
             if shape.layers == layers:
                 return shape
         depths = ", ".join(str(shape.layers) for shape in shapes)
-        raise DepthbenchError(f"search.layers = {layers} is no depth of the study: {depths}")
+        raise DepthbenchError(
+            f"search.layers = {layers} is no depth of the study: {depths}. Name one of them"
+        )
 
     @property
     def trials(self) -> int:
