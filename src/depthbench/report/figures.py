@@ -35,7 +35,13 @@ STYLE: dict[Any, Any] = {
     "lines.markersize": 6,
     "svg.hashsalt": "depthbench",
 }
-LEADER: dict[str, Any] = {"arrowstyle": "-", "lw": 0.6, "alpha": 0.6, "patchA": None}
+LEADER: dict[str, Any] = {
+    "arrowstyle": "-",
+    "lw": 0.6,
+    "alpha": 0.6,
+    "patchA": None,
+    "relpos": (0, 0.5),
+}
 BITS = "validation loss (bits per byte)"
 ASPECT = "aspect ratio, width / layers, at L layers   (← deeper and narrower)"
 

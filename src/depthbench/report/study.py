@@ -10,7 +10,7 @@ from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import read_lines
 from depthbench.study.findings import DesignFinding, Verdict
-from depthbench.study.plan import Planned, ResolvedStudy, plan
+from depthbench.study.plan import ResolvedStudy, belonging, plan
 from depthbench.study.store import SCHEMA_VERSION, Row, Store
 from depthbench.study.verdict import judge
 
@@ -82,9 +82,7 @@ def load(folder: Path) -> StudyData:
     store = Store(folder)
     _check_version(store.path)
     recorded = store.rows()
-    needed = plan(resolved, recorded)
-    wanted = {trial.id for trial in needed}
-    rows = [row for row in recorded if row.id in wanted]
+    rows = belonging(resolved, recorded)
     if not rows:
         raise DepthbenchError(
             f"{folder}: no trial has finished yet (0 of {resolved.trials}). "
@@ -100,7 +98,7 @@ def load(folder: Path) -> StudyData:
         left_out=len(recorded) - len(rows),
         verdict=verdict,
         curves=[curve for row in on_curve if (curve := training_curve(store, row))],
-        unfinished=_unfinished(resolved, needed, {row.id for row in rows}),
+        unfinished=_unfinished(resolved, rows),
     )
 
 
@@ -171,8 +169,10 @@ def _check_version(path: Path) -> None:
             )
 
 
-def _unfinished(resolved: ResolvedStudy, needed: list[Planned], finished: set[str]) -> int:
+def _unfinished(resolved: ResolvedStudy, rows: list[Row]) -> int:
     """Trials without a row, with those that an unfinished search has yet to decide."""
+    needed = plan(resolved, rows)
+    finished = {row.id for row in rows}
     missing = [trial for trial in needed if trial.id not in finished]
     decided = {trial.label for trial in needed if trial.phase == "shared"}
     searching = {trial.label for trial in missing if trial.phase == "search"} - decided
