@@ -4,6 +4,8 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,39 +31,37 @@ class Parametrised(nn.Module, ABC):
 
 def constant(value: float) -> Start:
     """All entries equal ``value``; no weight decay."""
-
-    def fill(tensor: Tensor, _: torch.Generator) -> None:
-        tensor.fill_(value)
-
-    return Start(fill, decay=False)
+    return Start(partial(_fill_constant, value=value), decay=False)
 
 
 def values(numbers: Sequence[float] | Sequence[Sequence[float]], *, decay: bool = False) -> Start:
     """The given numbers, entry by entry."""
-
-    def fill(tensor: Tensor, _: torch.Generator) -> None:
-        tensor.copy_(torch.tensor(numbers, dtype=tensor.dtype))
-
-    return Start(fill, decay=decay)
+    return Start(partial(_fill_values, numbers=numbers), decay=decay)
 
 
 def zeros(*, decay: bool) -> Start:
     """Zeros, for matrices whose contribution starts at nothing."""
-
-    def fill(tensor: Tensor, _: torch.Generator) -> None:
-        tensor.zero_()
-
-    return Start(fill, decay=decay)
+    return Start(partial(_fill_constant, value=0.0), decay=decay)
 
 
 def normal_rows(stds: Sequence[tuple[int, float]]) -> Start:
     """Runs of rows, each normal(0, std) truncated at 3 std; weight decay applies."""
+    return Start(partial(_fill_normal_rows, stds=stds), decay=True)
 
-    def fill(tensor: Tensor, generator: torch.Generator) -> None:
-        for rows, (_, std) in zip(tensor.split([n for n, _ in stds]), stds, strict=True):
-            nn.init.trunc_normal_(rows, 0.0, std, -3 * std, 3 * std, generator=generator)
 
-    return Start(fill, decay=True)
+def _fill_constant(tensor: Tensor, _: torch.Generator, value: float) -> None:
+    tensor.fill_(value)
+
+
+def _fill_values(tensor: Tensor, _: torch.Generator, numbers: Sequence[Any]) -> None:
+    tensor.copy_(torch.tensor(numbers, dtype=tensor.dtype))
+
+
+def _fill_normal_rows(
+    tensor: Tensor, generator: torch.Generator, stds: Sequence[tuple[int, float]]
+) -> None:
+    for rows, (_, std) in zip(tensor.split([n for n, _ in stds]), stds, strict=True):
+        nn.init.trunc_normal_(rows, 0.0, std, -3 * std, 3 * std, generator=generator)
 
 
 def seed_of(seed: int, name: str) -> int:
