@@ -313,13 +313,7 @@ def _direct_labels(
             textcoords="axes fraction",
             va="center",
             color=style[label].light,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": style[label].light,
-                "lw": 0.6,
-                "alpha": 0.6,
-                "patchA": None,
-            },
+            arrowprops=LEADER | {"color": style[label].light},
             annotation_clip=False,
         )
 

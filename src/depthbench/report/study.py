@@ -147,7 +147,7 @@ def _check_folder(folder: Path) -> None:
         parent = folder.parent
         siblings = [path.name for path in parent.iterdir()] if parent.is_dir() else []
         raise DepthbenchError(
-            f"{folder}: no such folder{nearest(folder.name, siblings)}. "
+            f"{folder}: no such folder{nearest(folder.name, siblings) or '.'} "
             "Name the folder of a study, such as runs/demo"
         )
     if not folder.is_dir():
