@@ -7,11 +7,14 @@ embedding of one sequence, and returns the readout (before the final norm).
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from depthbench.designs.base import DesignConfig
+from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
 
@@ -114,7 +117,9 @@ class Oracle:
 Equation = Callable[[Oracle, Tensor], Tensor]
 
 
-def config_of(design: str | dict[str, Any], shape: Shape = GQA, **backbone: Any) -> ModelConfig:
+def config_of(
+    design: str | dict[str, Any] | DesignConfig, shape: Shape = GQA, **backbone: Any
+) -> ModelConfig:
     """The model config of a design at a test shape."""
     return ModelConfig.parse({"shape": shape, "design": design, "backbone": backbone})
 
@@ -125,7 +130,7 @@ def random_model(config: ModelConfig, seed: int = 0) -> Model:
     Matrices keep the scale of what they multiply; gains take both signs, so a gain that is left
     out or applied twice shows.
     """
-    model = Model.build(config, seed=0, dtype=torch.float64)
+    model = Model.on_meta(config).double().to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -148,6 +153,7 @@ def assert_equation(
 ) -> None:
     """The model's logits, and the gradient of every parameter, are the equation's.
 
+    Twice: with the operations that have their own backward, and with torch's alone.
     ``without_effect`` names parameters that the equation itself does not depend on, so that both
     gradients are 0 up to rounding.
     """
@@ -161,14 +167,23 @@ def assert_equation(
     expected = torch.stack(
         [oracle.logits(equation(oracle, oracle["embed.weight"][sequence])) for sequence in tokens]
     )
-    logits = model(tokens, program=program)
-    assert_equal(logits, expected, "logits")
-
     cotangent = torch.randn(
         expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
     )
-    (logits * cotangent).sum().backward()
     (expected * cotangent).sum().backward()
+    for kernels in (nullcontext, plain_kernels):
+        model.zero_grad()
+        with kernels():
+            logits = model(tokens, program=program)
+            (logits * cotangent).sum().backward()
+        assert_equal(logits, expected, "logits")
+        assert_gradients(model, leaves, without_effect)
+
+
+def assert_gradients(
+    model: Model, leaves: dict[str, Tensor], without_effect: Callable[[str], bool]
+) -> None:
+    """Every parameter's gradient is that of the leaf of its name."""
     for name, parameter in model.named_parameters():
         gradient = leaves[name].grad
         if gradient is None:

@@ -1,0 +1,329 @@
+"""The tests of the equations can fail: each altered equation makes its test file fail.
+
+A mutant is a copy of the package with one piece of source text replaced; its tests run in a
+process of their own that imports the copy.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import depthbench
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(depthbench.__file__).parent
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Text that stands exactly once in a file, what replaces it, and the tests that must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+QUICK = [
+    Mutant("hc: A transposed", "designs/hc.py", "mix=mix,", "mix=mix.mT,", "designs/test_hc.py"),
+    Mutant("hc: A left out", "designs/hc.py", "mix=mix,", "mix=None,", "designs/test_hc.py"),
+    Mutant(
+        "deepnorm: alpha on the branch",
+        "designs/deepnorm.py",
+        "self.alpha * state + y",
+        "state + self.alpha * y",
+        "designs/test_deepnorm.py",
+    ),
+    Mutant(
+        "lns: no 1/sqrt(b+1)",
+        "designs/lns.py",
+        "self.norm(state) * self.factor",
+        "self.norm(state)",
+        "designs/test_lns.py",
+    ),
+]
+
+SLOW = [
+    Mutant(
+        "prenorm: branch reads the state",
+        "designs/prenorm.py",
+        "return self.norm(state), Route()",
+        "return state, Route()",
+        "designs/test_prenorm.py",
+    ),
+    Mutant(
+        "sandwich: no outer norm",
+        "designs/sandwich.py",
+        "state + self.norm_out(y)",
+        "state + y",
+        "designs/test_sandwich.py",
+    ),
+    Mutant(
+        "lns: factor of the site",
+        "designs/lns.py",
+        "(site.block + 1)",
+        "(site.number + 1)",
+        "designs/test_lns.py",
+    ),
+    Mutant(
+        "deepnorm: alpha of L",
+        "designs/deepnorm.py",
+        "(2 * self.shape.layers) ** 0.25",
+        "self.shape.layers**0.25",
+        "designs/test_deepnorm.py",
+    ),
+    Mutant(
+        "deepnorm: queries scaled too",
+        "designs/deepnorm.py",
+        '1.0 if role == "qk" else (8',
+        "(8",
+        "designs/test_deepnorm.py",
+    ),
+    Mutant(
+        "deepnorm: layernorm is rmsnorm",
+        "designs/deepnorm.py",
+        '"layernorm": LayerNorm}',
+        '"layernorm": RMSNorm}',
+        "designs/test_deepnorm.py",
+    ),
+    Mutant(
+        "keel: alpha 2L in block 0",
+        "designs/keel.py",
+        "1.0 if site.block == 0 else 2.0",
+        "2.0",
+        "designs/test_keel.py",
+    ),
+    Mutant(
+        "keel: alpha 1 for attention of block 0 only",
+        "designs/keel.py",
+        "if site.block == 0 else",
+        "if site.number == 0 else",
+        "designs/test_keel.py",
+    ),
+    Mutant(
+        "keel: post-norm at site 0",
+        "designs/keel.py",
+        "nn.Identity() if site.number == 0 else ",
+        "",
+        "designs/test_keel.py",
+    ),
+    Mutant(
+        "streams: sum read out",
+        "designs/streams.py",
+        "return state.mean(2)",
+        "return state.sum(2)",
+        "designs/test_hc.py",
+    ),
+    Mutant(
+        "hc: no tanh",
+        "designs/hc.py",
+        "torch.tanh(nn.functional.linear(normed, self.dynamic))",
+        "nn.functional.linear(normed, self.dynamic)",
+        "designs/test_hc.py",
+    ),
+    Mutant(
+        "hc: unseeded first stream",
+        "designs/hc.py",
+        "self.first = site.number % config.streams",
+        "self.first = id(self) // 64 % config.streams",
+        "designs/test_hc.py",
+    ),
+    Mutant(
+        "mhc: write with one sigmoid",
+        "designs/mhc.py",
+        "write=2 * torch.sigmoid(write)",
+        "write=torch.sigmoid(write)",
+        "designs/test_mhc.py",
+    ),
+    Mutant(
+        "mhc: fewer rounds",
+        "designs/sinkhorn.py",
+        "range(rounds)",
+        "range(rounds // 2)",
+        "designs/test_sinkhorn.py",
+    ),
+    Mutant(
+        "mhc: rounds not passed on",
+        "designs/mhc.py",
+        "sinkhorn_plain(mix, self.config.rounds)",
+        "sinkhorn_plain(mix, 3)",
+        "designs/test_mhc.py",
+    ),
+    Mutant(
+        "mhc: A transposed",
+        "designs/mhc.py",
+        "sinkhorn_plain(mix, self.config.rounds)",
+        "sinkhorn_plain(mix, self.config.rounds).mT",
+        "designs/test_mhc.py",
+    ),
+    Mutant(
+        "sinkhorn: columns first",
+        "designs/sinkhorn.py",
+        "log = log - torch.logsumexp(log, dim=-1, keepdim=True)\n",
+        "log = log.mT - torch.logsumexp(log.mT, dim=-1, keepdim=True)\n",
+        "designs/test_sinkhorn.py",
+    ),
+    Mutant(
+        "attnres: gain left out of the queries",
+        "designs/attnres.py",
+        "self.query * self.gain",
+        "self.query",
+        "designs/test_attnres.py",
+    ),
+    Mutant(
+        "attnres: sources not normed",
+        "designs/sources.py",
+        "nn.functional.linear(source, queries) * scale",
+        "nn.functional.linear(source, queries)",
+        "designs/test_attnres.py",
+    ),
+    Mutant(
+        "attnres: branch reads the mix without norm",
+        "designs/attnres.py",
+        "return self.norm(mixed), route",
+        "return mixed, route",
+        "designs/test_attnres.py",
+    ),
+    Mutant(
+        "attnres: mix belongs to the site it stands before",
+        "designs/attnres.py",
+        "mix=self.number",
+        "mix=state.position",
+        "designs/test_attnres.py",
+    ),
+    Mutant(
+        "block_attnres: S rounded down",
+        "designs/block_attnres.py",
+        "math.ceil(self.shape.sites / self.config.blocks)",
+        "max(1, self.shape.sites // self.config.blocks)",
+        "designs/test_block_attnres.py",
+    ),
+    Mutant(
+        "block_attnres: a skip shifts the runs",
+        "designs/attnres.py",
+        "return state.at(2 * place)",
+        "return state",
+        "designs/test_block_attnres.py",
+    ),
+    Mutant(
+        "moda: query before its rotation",
+        "nn/attention.py",
+        "if depth.rotated else query",
+        "if not depth.rotated else query",
+        "designs/test_moda.py",
+    ),
+    Mutant(
+        "moda: feed-forward stores nothing",
+        "designs/moda.py",
+        "entries=(*state.entries, route.stored)",
+        "entries=state.entries",
+        "designs/test_moda.py",
+    ),
+    Mutant(
+        "moda: keys stored after rotation",
+        "nn/attention.py",
+        "Entry(query_key[:, :, self.heads :], value)",
+        "Entry(key, value)",
+        "designs/test_moda.py",
+    ),
+    Mutant(
+        "moda: depth keys of the wrong heads",
+        "nn/attention.py",
+        "depth_query.unflatten(2, (-1, groups))",
+        "depth_query.unflatten(2, (groups, -1)).transpose(2, 3)",
+        "designs/test_moda.py",
+    ),
+    Mutant(
+        "rope: other direction",
+        "nn/rope.py",
+        "exponents = torch.arange",
+        "exponents = -torch.arange",
+        "designs/test_prenorm.py",
+    ),
+    Mutant(
+        "rope: angles negative",
+        "nn/rope.py",
+        "angles.sin()",
+        "-angles.sin()",
+        "nn/test_rope.py",
+    ),
+    Mutant(
+        "attention: not causal",
+        "nn/attention.py",
+        "is_causal=True",
+        "is_causal=False",
+        "designs/test_prenorm.py",
+    ),
+    Mutant(
+        "attention over depth: not causal",
+        "nn/attention.py",
+        'scores.masked_fill(~causal, float("-inf"))',
+        "scores",
+        "designs/test_moda.py",
+    ),
+    Mutant(
+        "attention: values of the wrong heads",
+        "nn/attention.py",
+        "enable_gqa=self.heads != self.kv_heads",
+        "enable_gqa=False",
+        "designs/test_prenorm.py",
+    ),
+    Mutant(
+        "feed-forward: gate and up exchanged",
+        "nn/feedforward.py",
+        "gate, up = ",
+        "up, gate = ",
+        "designs/test_prenorm.py",
+    ),
+]
+
+
+def run_tests(tests: str, source: Path) -> int:
+    """Exit code of pytest on a test file, importing the package from ``source``."""
+    command = [sys.executable, "-m", "pytest", "-x", "-n0", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    result = subprocess.run(
+        [*command, str(ROOT / "tests" / tests)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    return result.returncode
+
+
+def assert_killed(mutant: Mutant, folder: Path) -> None:
+    copy = folder / "depthbench"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    path = copy / mutant.file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1, f"{mutant.name}: adapt the mutant to {mutant.file}"
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    assert run_tests(mutant.tests, folder) == 1, f"{mutant.tests} does not see: {mutant.name}"
+
+
+@pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
+def test_altered_equation_fails(mutant: Mutant, tmp_path: Path) -> None:
+    assert_killed(mutant, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", SLOW, ids=lambda mutant: mutant.name)
+def test_any_altered_equation_fails(mutant: Mutant, tmp_path: Path) -> None:
+    assert_killed(mutant, tmp_path)
+
+
+@pytest.mark.slow
+def test_unaltered_copy_passes(tmp_path: Path) -> None:
+    """Else the mutants would prove nothing."""
+    shutil.copytree(PACKAGE, tmp_path / "depthbench")
+    assert run_tests("designs", tmp_path) == 0
+    assert run_tests("nn", tmp_path) == 0

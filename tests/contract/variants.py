@@ -1,0 +1,39 @@
+"""Every registered design, and every option of it away from its default, one at a time.
+
+Derived from the registry and the fields of each config, so a new design or option is under all
+laws without a line here.
+"""
+
+from typing import Any, Literal, get_args, get_origin
+
+from depthbench.designs import REGISTRY, label_of, parse_design
+from depthbench.designs.base import DesignConfig
+
+
+def alternatives(annotation: Any, default: Any) -> list[Any]:
+    """Other values of an option: all of a closed set; 3 of a count; twice a factor."""
+    if annotation is bool:
+        return [not default]
+    if get_origin(annotation) is Literal:
+        return [value for value in get_args(annotation) if value != default]
+    if annotation is int:
+        return [3]
+    if annotation is float:
+        return [2 * default]
+    raise TypeError(f"no alternative to an option of type {annotation}: teach `alternatives`")
+
+
+def variants_of(name: str) -> list[DesignConfig]:
+    """The default config, then one for each alternative value of each option."""
+    configs = [parse_design(name)]
+    for option, field in REGISTRY[name].Config.model_fields.items():
+        if option != "name":
+            configs += [
+                parse_design({"name": name, option: value})
+                for value in alternatives(field.annotation, field.default)
+            ]
+    return configs
+
+
+DEFAULTS = {name: parse_design(name) for name in REGISTRY}
+VARIANTS = {label_of(config): config for name in REGISTRY for config in variants_of(name)}
