@@ -14,6 +14,8 @@ from depthbench.study.worker import Message, work
 from depthbench.train.loop import Outcome
 
 POLL_SECONDS = 0.25
+PRELOAD = ("depthbench.study.worker", "torch._dynamo")
+"""Imported once for all trials; the second by torch itself, at the first optimizer: two seconds."""
 
 
 @dataclass
@@ -116,7 +118,7 @@ def _context() -> ForkServerContext | SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["depthbench.study.worker"])
+    context.set_forkserver_preload(list(PRELOAD))
     return context
 
 

@@ -1,0 +1,181 @@
+"""Trials in processes: order, messages, and the three ways in which a process can end badly."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from depthbench.data.dataset import Dataset
+from depthbench.study.engine import Ended, Pool, Running, drive
+from depthbench.study.plan import Phase, Planned
+from tests.small import SHAPE, make_dataset, trial_config
+
+LONG = 64 * 20_000
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture
+def pool(dataset: Dataset, tmp_path: Path) -> Iterator[Pool]:
+    pool = Pool(2, dataset.folder, tmp_path)
+    yield pool
+    pool.stop()
+    assert multiprocessing.active_children() == []
+
+
+def planned(dataset: Dataset, phase: Phase = "shared", **changes: Any) -> Planned:
+    return Planned(trial_config(dataset, **changes), "prenorm", phase)
+
+
+def end_of(pool: Pool) -> Ended:
+    while True:
+        for ended in pool.poll():
+            return ended
+
+
+class Instant(Pool):
+    """A pool whose trials end in the moment they start, without processes."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers, Path(), Path())
+        self.order: list[str] = []
+
+    def start(self, planned: Planned) -> None:
+        self.order.append(planned.id)
+        process = self.context.Process()
+        channel, other = self.context.Pipe()
+        other.close()
+        self.running.append(Running(planned, process, channel, 0))
+
+    def poll(self) -> list[Ended]:
+        ended = [Ended(one.planned, None, "instant", 0.0) for one in self.running]
+        self.running.clear()
+        return ended
+
+
+def test_searches_come_first_and_long_trials_before_short_ones(dataset: Dataset) -> None:
+    deep = SHAPE.model_copy(update={"layers": 4})
+    trials = [
+        planned(dataset),
+        planned(dataset, shape=deep),
+        planned(dataset, "search", seed=1),
+        planned(dataset, "search", seed=1, shape=deep),
+    ]
+    pool = Instant(1)
+    waiting: list[int] = []
+    drive(pool, lambda: trials, lambda _: None, lambda _, left: waiting.append(len(left)))
+    assert pool.order == [trials[i].id for i in (3, 2, 1, 0)]
+    assert waiting == [3, 2, 1, 0]
+
+
+def test_a_trial_that_stays_needed_is_started_once(dataset: Dataset) -> None:
+    pool = Instant(2)
+    trials = [planned(dataset, seed=seed) for seed in range(3)]
+    ends: list[Ended] = []
+    drive(pool, lambda: trials, ends.append, lambda *_: None)
+    assert sorted(pool.order) == sorted(one.id for one in trials)
+    assert len(ends) == 3
+
+
+def test_what_an_end_makes_needed_is_started_too(dataset: Dataset) -> None:
+    pool = Instant(2)
+    first, second = planned(dataset, "search"), planned(dataset, seed=1)
+    ends: list[str] = []
+    drive(
+        pool,
+        lambda: [first, second] if ends else [first],
+        lambda ended: ends.append(ended.planned.id),
+        lambda *_: None,
+    )
+    assert ends == [first.id, second.id]
+
+
+def test_trials_run_side_by_side_and_report_their_outcome(
+    pool: Pool, dataset: Dataset, tmp_path: Path
+) -> None:
+    one, two = planned(dataset), planned(dataset, learning_rate=50.0, divergence_patience=2)
+    pool.start(one)
+    pool.start(two)
+    assert pool.free == 0
+    assert {running.slot for running in pool.running} == {0, 1}
+    ends = {ended.planned.id: ended for ended in (end_of(pool), end_of(pool))}
+    done, lost = ends[one.id].outcome, ends[two.id].outcome
+    assert done is not None
+    assert lost is not None
+    assert (done.status, done.tokens, done.reason) == ("done", 512, None)
+    assert lost.status == "diverged"
+    assert lost.reason is not None
+    assert pool.free == 2
+    assert (tmp_path / one.id / "metrics.jsonl").exists()
+
+
+def test_progress_comes_in_tokens(pool: Pool, dataset: Dataset) -> None:
+    pool.start(planned(dataset, tokens=LONG))
+    [running] = pool.running
+    while running.tokens == 0:
+        assert pool.poll() == []
+    assert running.tokens % 64 == 0
+
+
+def test_a_killed_process_is_a_reason_and_not_a_crash(pool: Pool, dataset: Dataset) -> None:
+    pool.start(planned(dataset, tokens=LONG))
+    pid = pool.running[0].process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    ended = end_of(pool)
+    assert ended.outcome is None
+    assert ended.reason == "its process was killed by signal 9 (out of memory?)"
+    assert pool.running == []
+
+
+def test_an_unexpected_error_is_named_and_its_traceback_kept(
+    pool: Pool, dataset: Dataset, tmp_path: Path
+) -> None:
+    trial = planned(dataset)
+    # no trial can replace a folder by its metrics
+    (tmp_path / trial.id / "metrics.jsonl").mkdir(parents=True)
+    pool.start(trial)
+    ended = end_of(pool)
+    error = tmp_path / trial.id / "error.txt"
+    assert ended.outcome is None
+    assert ended.reason is not None
+    assert "\n" not in ended.reason
+    assert ended.reason.endswith(f"(see {error})")
+    assert error.read_text().startswith("Traceback")
+    assert "metrics.jsonl" in error.read_text()
+    # the next try, once the cause is gone, leaves no old error behind
+    (tmp_path / trial.id / "metrics.jsonl").rmdir()
+    pool.start(trial)
+    assert end_of(pool).outcome is not None
+    assert not error.exists()
+
+
+def test_a_mistake_of_the_user_is_one_line_without_a_traceback(
+    pool: Pool, dataset: Dataset, tmp_path: Path
+) -> None:
+    trial = planned(dataset, shape=SHAPE.model_copy(update={"vocab": 100}))
+    pool.start(trial)
+    ended = end_of(pool)
+    assert ended.reason == (
+        "the tokenizer has 257 tokens but shape.vocab = 100. Set vocab to at least 257"
+    )
+    assert not (tmp_path / trial.id / "error.txt").exists()
+
+
+def test_an_interrupted_drive_leaves_no_process(pool: Pool, dataset: Dataset) -> None:
+    def interrupt(running: list[Running], _: list[Planned]) -> None:
+        assert len(running) == 2
+        raise KeyboardInterrupt
+
+    trials = [planned(dataset, tokens=LONG, seed=seed) for seed in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        drive(pool, lambda: trials, lambda _: None, interrupt)
+    assert pool.running == []
+    assert multiprocessing.active_children() == []
