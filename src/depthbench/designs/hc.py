@@ -8,8 +8,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from depthbench.designs.base import Card, Connection, DesignConfig, Entry, Site
-from depthbench.designs.streams import StreamDesign, StreamRoute, mix_and_write, read_streams
+from depthbench.designs.fast_streams import (
+    mix_and_write,
+    normed_projection_fast,
+    read_streams,
+)
+from depthbench.designs.streams import StreamDesign, StreamRoute
 from depthbench.nn.branch import Backbone
+from depthbench.nn.kernels import fast
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Start, constant, values, zeros
 from depthbench.nn.precision import at_least_float32, full_precision
@@ -71,14 +77,23 @@ class HyperConnection(Connection[Tensor]):
         mix = self.static_mix if self.config.mix else None
         read, write = self.static_read, self.static_write
         if self.config.dynamic:
+            change = self.change(streams)
+            read = torch.addcmul(read, self.scale_read, change[0][..., 0])
+            write = torch.addcmul(write, self.scale_write, change[2][..., 0])
+            if mix is not None:
+                mix = torch.addcmul(mix, self.scale_read, change[1])
+        return StreamRoute(read=read, mix=mix, write=write)
+
+    def change(self, streams: Float[Tensor, "b t s d"]) -> tuple[Tensor, ...]:
+        """``tanh(norm(H) W)``, its columns for ``α``, for ``A`` and for ``β``."""
+        if fast(streams):
+            weight = self.dynamic * self.norm_streams.gain
+            all_columns = torch.tanh(normed_projection_fast(streams, weight, self.norm_streams.eps))
+        else:
             with full_precision(streams):
                 normed = self.norm_streams(at_least_float32(streams))
-                change = torch.tanh(nn.functional.linear(normed, self.dynamic))
-            read = read + self.scale_read * change[..., 0]
-            write = write + self.scale_write * change[..., -1]
-            if mix is not None:
-                mix = mix + self.scale_read * change[..., 1:-1]
-        return StreamRoute(read=read, mix=mix, write=write)
+                all_columns = torch.tanh(nn.functional.linear(normed, self.dynamic))
+        return all_columns.split([1, len(self.dynamic) - 2, 1], dim=-1)
 
     def read(self, state: Float[Tensor, "b t s d"]) -> tuple[Float[Tensor, "b t d"], StreamRoute]:
         route = self.route(state)

@@ -8,12 +8,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from depthbench.designs.base import Card, Connection, DesignConfig, Entry, Site
+from depthbench.designs.fast_sinkhorn import sinkhorn_fast
+from depthbench.designs.fast_streams import mix_and_write, normed_projection, read_streams
 from depthbench.designs.sinkhorn import sinkhorn_plain
-from depthbench.designs.streams import StreamDesign, StreamRoute, mix_and_write, read_streams
+from depthbench.designs.streams import StreamDesign, StreamRoute
 from depthbench.nn.branch import Backbone
+from depthbench.nn.kernels import fast
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Start, constant, values, zeros
-from depthbench.nn.precision import at_least_float32, full_precision
+from depthbench.nn.precision import full_precision
 from depthbench.shapes import Shape
 
 
@@ -65,10 +68,7 @@ class MHCConnection(Connection[Tensor]):
     ) -> tuple[Float[Tensor, "b t s"], Float[Tensor, "b t s"], Float[Tensor, "b t s s"]]:
         """``α̃``, ``β̃`` and ``Ã``, in float32 or better."""
         m = self.config.streams
-        with full_precision(streams):
-            flat = at_least_float32(streams).flatten(2)
-            scale = torch.rsqrt(flat.square().mean(-1, keepdim=True) + self.eps)
-            product = nn.functional.linear(flat, self.projection) * scale
+        product = normed_projection(streams.flatten(2), self.projection, self.eps)
         read, write, mix = product.split([m, m, m * m], dim=-1)
         return (
             self.gates[0] * read + self.bias_read,
@@ -80,7 +80,9 @@ class MHCConnection(Connection[Tensor]):
         read, write, mix = self.logits(state)
         route = StreamRoute(
             read=torch.sigmoid(read),
-            mix=sinkhorn_plain(mix, self.config.rounds),
+            mix=sinkhorn_fast(mix, rounds=self.config.rounds)
+            if fast(state)
+            else sinkhorn_plain(mix, self.config.rounds),
             write=2 * torch.sigmoid(write),
         )
         assert route.read is not None

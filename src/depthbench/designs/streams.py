@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from depthbench.designs.base import Design, Route
+from depthbench.nn.precision import at_least_float32, full_precision
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class StreamDesign(Design[Tensor], ABC):
         return state.flatten(2)
 
 
-def mix_and_write(
+def mix_and_write_plain(
     streams: Float[Tensor, "b t s d"],
     mix: Float[Tensor, "*bt s s"] | None,
     y: Float[Tensor, "b t d"],
@@ -50,8 +51,18 @@ def mix_and_write(
     return (mixed + written).to(streams.dtype)
 
 
-def read_streams(
+def read_streams_plain(
     streams: Float[Tensor, "b t s d"], read: Float[Tensor, "*bt s"]
 ) -> Float[Tensor, "b t d"]:
     """``Σ_s α_s H_s``."""
     return (read.unsqueeze(-1) * streams).sum(2)
+
+
+def normed_projection_plain(
+    x: Float[Tensor, "*axes d"], weight: Float[Tensor, "k d"], eps: float
+) -> Float[Tensor, "*axes k"]:
+    """``W x / sqrt(mean(x²) + eps)``, in float32 or better."""
+    with full_precision(x):
+        x = at_least_float32(x)
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+        return torch.nn.functional.linear(x, weight) * scale
