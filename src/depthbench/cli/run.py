@@ -138,6 +138,7 @@ def _run(
             f"Stopped: {done} of {study.resolved.trials} trials are finished and kept. "
             "The same command continues.",
             highlight=False,
+            soft_wrap=True,
         )
         return 130
     return _conclude(study, rows, published, as_json)
@@ -156,7 +157,7 @@ def _train(study: Study, workers: int | None, console: Console, verbose: bool) -
     def finished(row: Row) -> None:
         progress.finished(row)
         if verbose or row.status == "failed":
-            console.print(_line(row), highlight=False, markup=False)
+            console.print(_line(row), highlight=False, markup=False, soft_wrap=True)
 
     with StudyProgress(study, console) as progress:
         return train_study(study, workers=workers, finished=finished, watch=progress.watch)

@@ -1,0 +1,48 @@
+"""The command as a whole: help, exit codes, interrupts."""
+
+import pytest
+
+from depthbench.cli import app as command
+from depthbench.cli.app import execute
+
+Capture = pytest.CaptureFixture[str]
+COMMANDS = ("run", "demo", "report", "shapes", "designs")
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_has_help_with_an_example(capsys: Capture, name: str, flag: str) -> None:
+    assert execute([name, flag]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "Example" in out
+    assert f"depthbench {name}" in out.partition("Example")[2]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_help_lists_every_command(capsys: Capture, arguments: list[str]) -> None:
+    assert execute(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [name for name in COMMANDS if name not in out] == []
+
+
+def test_main_exits_with_the_code(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(["designs", "nothing"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("depthbench: unknown design 'nothing'")
+
+
+def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("depthbench.cli.designs.row_of", interrupted)
+    assert execute(["designs"]) == 130
