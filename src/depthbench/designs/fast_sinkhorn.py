@@ -37,7 +37,7 @@ class _Sinkhorn(torch.autograd.Function):
             torch.sum(matrix, dim=_COLUMNS, out=column)
             matrix *= column.reciprocal().unsqueeze(_COLUMNS)
         ctx.save_for_backward(logits, first, matrix, sums)
-        return matrix.permute(2, 0, 1).reshape(logits.shape)
+        return matrix.permute(2, 0, 1).contiguous().view(logits.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
@@ -50,14 +50,14 @@ class _Sinkhorn(torch.autograd.Function):
             return again[0], None
         matrix = matrix.clone()
         grad = grads[0].reshape(-1, *matrix.shape[:2]).permute(1, 2, 0) * matrix
-        for row, column in sums.flip(0):
+        for row, column in reversed(sums.unbind()):
             grad.addcmul_(matrix, grad.sum(_COLUMNS, keepdim=True), value=-1)
             matrix *= column.unsqueeze(_COLUMNS)
             grad.addcmul_(matrix, grad.sum(_ROWS, keepdim=True), value=-1)
             matrix *= row.unsqueeze(_ROWS)
         grad.addcmul_(matrix, grad.sum(_COLUMNS, keepdim=True), value=-1)
         grad.addcmul_(first, grad.sum(_ROWS, keepdim=True), value=-1)
-        return grad.permute(2, 0, 1).reshape(logits.shape).to(ctx.dtype), None
+        return grad.permute(2, 0, 1).contiguous().view(logits.shape).to(ctx.dtype), None
 
 
 def sinkhorn_fast(logits: Float[Tensor, "*bt s s"], rounds: int) -> Float[Tensor, "*bt s s"]:

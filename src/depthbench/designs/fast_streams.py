@@ -66,7 +66,7 @@ class _Write(torch.autograd.Function):
         ctx.save_for_backward(streams, mix, y, write)
         with no_autocast(streams):
             old = streams.to(mix.dtype).flatten(0, 1)
-            new = torch.bmm(mix.flatten(0, 1).transpose(1, 2), old).view(streams.shape)
+            new = torch.bmm(mix.contiguous().flatten(0, 1).transpose(1, 2), old).view(streams.shape)
         new.addcmul_(write.unsqueeze(-1), y.to(mix.dtype).unsqueeze(2))
         return new.to(streams.dtype)
 
