@@ -40,7 +40,7 @@ class SourceConnection(Connection[Sources]):
     def write(
         self, state: Sources, y: Float[Tensor, "b t d"], route: SourceRoute, entry: Entry | None
     ) -> Sources:
-        return state.add(y, mix=self.number)
+        return state.after(route).add(y, mix=self.number)
 
 
 class SourceDesign(Design[Sources]):
@@ -68,8 +68,8 @@ class SourceDesign(Design[Sources]):
         return SourceConnection(site, self.shape, self.backbone)
 
     def open(self, embedding: Float[Tensor, "b t d"]) -> Sources:
-        empty = Sources(self.query * self.gain, self.backbone.norm_eps, self.run)
-        return empty.freeze(embedding)
+        queries = self.query * self.gain
+        return Sources.opened(embedding, queries, self.backbone.norm_eps, self.run)
 
     def enter(self, state: Sources, place: int) -> Sources:
         return state.at(2 * place)

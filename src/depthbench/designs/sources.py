@@ -1,12 +1,14 @@
 """A bank of depth sources and its softmax mixes: what AttnRes designs share."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from depthbench.designs.base import Route
+from depthbench.designs.fast_sources import Chain, FastBank
+from depthbench.nn.kernels import fast
 from depthbench.nn.precision import at_least_float32, full_precision
 
 
@@ -15,6 +17,34 @@ class SourceRoute(Route):
     """Softmax weights over the sources that a site mixed, oldest first."""
 
     weights: Float[Tensor, "l b t"] | None = None
+    chain: Chain | None = field(default=None, repr=False)
+    """Where gradients go on, for the fast bank only."""
+
+
+@dataclass(frozen=True)
+class PlainBank:
+    """Complete sources, and what every mix makes of each, by torch's own operations."""
+
+    queries: Float[Tensor, "mixes d"]
+    eps: float
+    values: tuple[Float[Tensor, "b t d"], ...] = ()
+    logits: tuple[Float[Tensor, "b t mixes"], ...] = ()
+    chain: None = None
+
+    def append(self, source: Float[Tensor, "b t d"]) -> "PlainBank":
+        """With one more source."""
+        logits = source_logits(source, self.queries, self.eps)
+        return replace(self, values=(*self.values, source), logits=(*self.logits, logits))
+
+    def mix(
+        self, mix: int, running: Tensor | None, running_logit: Tensor | None
+    ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "l b t"], None]:
+        """Mix ``mix`` over the sources and, if there is one, the running sum; its weights."""
+        values, logits = self.values, [logit[..., mix] for logit in self.logits]
+        if running is not None and running_logit is not None:
+            values, logits = (*values, running), [*logits, running_logit]
+        weights = torch.softmax(torch.stack(logits), dim=0)
+        return mix_plain(values, weights), weights, None
 
 
 @dataclass(frozen=True)
@@ -25,12 +55,11 @@ class Sources:
     queries, when the source is made, gives its logits for every mix that may come.
     """
 
-    queries: Float[Tensor, "mixes d"]
-    eps: float
+    first: Float[Tensor, "b t d"]
+    """The embedding."""
+    bank: FastBank | PlainBank
     run: int
     """Number of neighbouring sites whose outputs add up to one source."""
-    frozen: tuple[Float[Tensor, "b t d"], ...] = ()
-    logits: tuple[Float[Tensor, "b t mixes"], ...] = ()
     running: Float[Tensor, "b t d"] | None = None
     """Sum of the outputs of a run that is not complete."""
     next_mix: int | None = None
@@ -38,19 +67,30 @@ class Sources:
     position: int = 0
     """Place of the next site."""
 
-    def freeze(self, source: Float[Tensor, "b t d"]) -> "Sources":
-        """With one more source and no running sum."""
-        logits = source_logits(source, self.queries, self.eps)
-        return replace(
-            self, frozen=(*self.frozen, source), logits=(*self.logits, logits), running=None
-        )
+    @classmethod
+    def opened(
+        cls,
+        embedding: Float[Tensor, "b t d"],
+        queries: Float[Tensor, "mixes d"],
+        eps: float,
+        run: int,
+    ) -> "Sources":
+        """With the embedding as the only source."""
+        kind = FastBank if fast(embedding) else PlainBank
+        return cls(embedding, kind(at_least_float32(queries), eps).append(embedding), run)
 
     def at(self, position: int) -> "Sources":
         """Moved on to ``position``; a running sum whose run ends before it is frozen."""
         moved = replace(self, position=position)
         if self.running is None or position // self.run == (self.position - 1) // self.run:
             return moved
-        return moved.freeze(self.running)
+        return replace(moved, bank=self.bank.append(self.running), running=None)
+
+    def after(self, route: SourceRoute) -> "Sources":
+        """Behind the mix that returned ``route``: gradients go on where that mix leaves them."""
+        if isinstance(self.bank, PlainBank) or route.chain is None:
+            return self
+        return replace(self, bank=replace(self.bank, chain=route.chain))
 
     def add(self, y: Float[Tensor, "b t d"], mix: int) -> "Sources":
         """With one more branch output; ``mix`` reads next."""
@@ -60,15 +100,14 @@ class Sources:
 
     def mix(self) -> tuple[Float[Tensor, "b t d"], SourceRoute]:
         """``Σ_i a_i v_i`` with ``a = softmax_i(w · RMSNorm(v_i))``; one source passes as it is."""
-        values = self.frozen if self.running is None else (*self.frozen, self.running)
+        bank, running, logit = self.bank, self.running, None
         if self.next_mix is None:
-            return values[0], SourceRoute(weights=torch.ones_like(values[0][None, ..., 0]))
-        logits = [logit[..., self.next_mix] for logit in self.logits]
-        if self.running is not None:
-            query = self.queries[self.next_mix : self.next_mix + 1]
-            logits.append(source_logits(self.running, query, self.eps)[..., 0])
-        weights = torch.softmax(torch.stack(logits), dim=0)
-        return mix_plain(values, weights), SourceRoute(weights=weights)
+            return self.first, SourceRoute(weights=torch.ones_like(bank.values[0][None, ..., 0]))
+        if running is not None:
+            query = bank.queries[self.next_mix : self.next_mix + 1]
+            logit = source_logits(running, query, bank.eps)[..., 0]
+        mixed, weights, chain = bank.mix(self.next_mix, running, logit)
+        return mixed, SourceRoute(weights=weights, chain=chain)
 
 
 def source_logits(
