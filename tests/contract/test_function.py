@@ -1,5 +1,6 @@
 """What holds of the function of any design: causality, programs, taps, traces."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from depthbench.designs import REGISTRY
 from depthbench.designs.base import Connection, DesignConfig
 from depthbench.designs.streams import StreamDesign
 from depthbench.errors import DepthbenchError
+from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Block, Model, Trace
 from tests.contract.variants import VARIANTS
-from tests.oracles import GQA, config_of, random_model, rms, tokens_of
+from tests.oracles import GQA, assert_equal, config_of, random_model, rms, tokens_of
 
 STREAMS = {
     label: config
@@ -140,3 +142,26 @@ def connections_of(model: Model, number: int) -> list[Connection[Any]]:
     block = model.blocks[number]
     assert isinstance(block, Block)
     return [connection for _, _, connection in block.sites()]
+
+
+@every
+def test_gradients_through_the_states_of_a_trace(design: DesignConfig) -> None:
+    """States that a trace forms on the way carry gradients, in two backward passes, as by
+    torch's own operations.
+    """
+    model = random_model(config_of(design))
+    results: list[dict[str, Tensor | None]] = []
+    for kernels in (nullcontext, plain_kernels):
+        model.zero_grad()
+        with kernels():
+            trace = Trace()
+            total = model(tokens_of(GQA), trace=trace).square().sum()
+            for state in trace.depth_states:
+                total = total + (state * torch.linspace(-1, 1, state.shape[-1])).sum()
+            total.backward(retain_graph=True)
+            total.backward()
+        results.append({name: p.grad for name, p in model.named_parameters()})
+    fast, plain = results
+    for name, gradient in plain.items():
+        if gradient is not None:
+            assert_equal(fast[name], gradient, name)

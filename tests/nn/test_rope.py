@@ -66,11 +66,3 @@ def test_pairs_side_by_side_turn_as_pairs_half_a_head_apart() -> None:
     for turned, kept in (turn_pairs(qkv, turns), turn_pairs_plain(qkv, turns.turn)):
         torch.testing.assert_close(turned, expected, rtol=1e-14, atol=1e-14)
         assert torch.equal(kept, rest)
-
-
-def test_gradients_of_the_pairs() -> None:
-    qkv = noise(2, 5, 16).requires_grad_()
-    cos, sin = rotary_table(5, 6, 10000.0, CPU, torch.float64)
-    turns = pair_turns(cos, sin, heads=2, tail=4)
-    assert torch.autograd.gradcheck(lambda x: turn_pairs(x, turns), (qkv,))
-    assert torch.autograd.gradgradcheck(lambda x: turn_pairs(x, turns), (qkv,))

@@ -1,0 +1,78 @@
+"""Compiles models and reports what happened, in a process without run-time shape checks.
+
+Between models the compiler is reset, as whoever compiles many in one process must: it counts the
+compilations of all models together and gives up at eight.
+
+Usage: ``python -m tests.contract.compiled LAYERSxWIDTH,… LABEL …``; prints one JSON object a model:
+compilations over its batches, and the largest distance of logits and gradients to plain running,
+each over the largest value. A graph break is an error.
+"""
+
+import json
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from depthbench.nn.model import Model
+from depthbench.shapes import Shape
+from tests.contract.variants import VARIANTS
+from tests.oracles import config_of, random_model, tokens_of
+
+
+class CountingBackend:
+    """Runs the captured graph as it is and counts how often it is asked to compile."""
+
+    def __init__(self) -> None:
+        self.compilations = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
+        self.compilations += 1
+        return graph.forward
+
+
+def gradients_of(model: Model, logits: Tensor) -> Tensor:
+    """All gradients of a fixed weighing of the logits, in one vector."""
+    weights = torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype).view_as(logits)
+    model.zero_grad()
+    (logits * weights).sum().backward()
+    gradients = [
+        torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()
+    ]
+    return torch.cat([g.flatten() for g in gradients])
+
+
+def report(label: str, layers: int, width: int) -> dict[str, float]:
+    """Three batches with other tokens and other parameters, compiled and not."""
+    shape = Shape(layers=layers, width=width, heads=4, kv_heads=2, ffn=24, vocab=99)
+    model = random_model(config_of(VARIANTS[label], shape))
+    backend = CountingBackend()
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    distance = 0.0
+    for seed in range(3):
+        tokens = tokens_of(shape, seed=seed)
+        logits, expected = compiled(tokens), model(tokens)
+        pairs = [(logits, expected)]
+        pairs.append((gradients_of(model, logits), gradients_of(model, expected)))
+        for one, other in pairs:
+            difference = (one - other).abs().max() / other.abs().max()
+            distance = max(distance, difference.item())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                nn.init.normal_(parameter, std=0.1)
+    return {"compilations": backend.compilations, "distance": distance}
+
+
+def main(sizes: str, *labels: str) -> None:
+    torch.set_num_threads(1)
+    for label in labels:
+        for size in sizes.split(","):
+            layers, width = size.split("x")
+            print(
+                json.dumps({"label": label, "size": size, **report(label, int(layers), int(width))})
+            )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
