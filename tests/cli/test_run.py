@@ -131,7 +131,7 @@ def test_a_failed_trial_is_exit_code_1_and_named(
 def test_ctrl_c_leaves_whole_rows_no_process_and_a_study_that_goes_on(
     root: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    train = TRAIN | {"tokens": 64 * 250, "log_every": 20}
+    train = TRAIN | {"tokens": 64 * 120, "log_every": 20}
     study = study_file(root, tmp_path, designs=["prenorm"], train=train)
     arguments = ["run", str(study), "--out", str(tmp_path / "runs"), "--workers", "1"]
     results = tmp_path / "runs" / "small" / "results.jsonl"
@@ -143,23 +143,29 @@ def test_ctrl_c_leaves_whole_rows_no_process_and_a_study_that_goes_on(
         text=True,
         start_new_session=True,
     ) as process:
-        wait_for(lambda: len(read_lines(results)) == 1)
-        # a second run of the same study meanwhile is refused
-        assert execute(arguments) == 2
+        try:
+            wait_for(lambda: len(read_lines(results)) == 1)
+            # a second run of the same study meanwhile is refused
+            code = execute(arguments)
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert code == 2
         assert capsys.readouterr().err == (
             f"depthbench: {results.parent} is being trained by another process. "
             "Wait for it, or use --out\n"
         )
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     assert process.returncode == 130
     assert out == ""
-    assert err == "Stopped: 1 of 3 trials are finished and kept. The same command continues.\n"
-    wait_for(lambda: not group_is_alive(process.pid))
     kept = read_lines(results)
+    assert len(kept) in (1, 2)
+    assert err == (
+        f"Stopped: {len(kept)} of 3 trials are finished and kept. The same command continues.\n"
+    )
+    wait_for(lambda: not group_is_alive(process.pid))
     assert execute(arguments) == 0
     rows = read_lines(results)
-    assert rows[:1] == kept
+    assert rows[: len(kept)] == kept
     assert [row["status"] for row in rows] == ["done"] * 3
     assert len({row["id"] for row in rows}) == 3
 
@@ -172,7 +178,7 @@ def group_is_alive(leader: int) -> bool:
     return True
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
+def wait_for(condition: Any, seconds: float = 240.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come"

@@ -7,6 +7,7 @@ import pytest
 
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
+from depthbench.studies import packaged, read_study
 from depthbench.study.config import ShapesConfig, Sizes, StudyConfig
 from tests.small import study_config, study_tables
 
@@ -94,3 +95,9 @@ def test_a_study_survives_its_own_resolved_form() -> None:
     assert again == config
     assert again.digest() == config.digest()
     assert ShapesConfig.parse(config.shapes.resolved()) == config.shapes
+
+
+def test_the_packaged_studies_are_in_order() -> None:
+    assert set(packaged()) == {"demo", "pocket"}
+    for name in packaged():
+        assert StudyConfig.parse(read_study(name), name).name == name

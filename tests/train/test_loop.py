@@ -215,7 +215,8 @@ def test_a_larger_vocabulary_than_the_tokenizers_trains_and_a_smaller_is_refused
 @pytest.mark.parametrize("design", ["prenorm", "hc", "attnres"])
 def test_checkpointing_changes_no_loss(dataset: Dataset, tmp_path: Path, design: str) -> None:
     train(dataset, tmp_path / "kept", design=design)
-    train(dataset, tmp_path / "again", design=design, checkpointing=True)
+    trial, _ = train(dataset, tmp_path / "again", design=design, checkpointing=True)
+    assert trial.model.checkpointing
     kept, again = (
         [r["train_loss"] for r in metrics(tmp_path / name)] for name in ("kept", "again")
     )
