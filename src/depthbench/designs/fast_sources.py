@@ -15,9 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from depthbench.errors import DepthbenchError
 from depthbench.nn.fast_norm import rms_scale
-from depthbench.nn.kernels import no_autocast
+from depthbench.nn.kernels import first_order_only, no_autocast
 
 _CHUNK = 2**17
 """Entries of a source that are worked on at a time, to stay in the cache."""
@@ -28,14 +27,6 @@ Chain = tuple[Tensor, Tensor]
 
 def _stand_in(like: Tensor, *shape: int) -> Tensor:
     return like.new_empty(()).expand(shape)
-
-
-def _first_order_only() -> None:
-    if torch.is_grad_enabled():
-        raise DepthbenchError(
-            "second derivatives through the sources of attnres and block_attnres need torch's own "
-            "operations: run forward and backward inside depthbench.nn.kernels.plain_kernels()"
-        )
 
 
 class _Append(torch.autograd.Function):
@@ -60,7 +51,7 @@ class _Append(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        _first_order_only()
+        first_order_only("depth sources")
         _, of_values, of_logits = grads
         if of_values is None or of_logits is None:
             return (None, None, None, None, None)[: 5 if ctx.count else 3]
@@ -106,7 +97,7 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        _first_order_only()
+        first_order_only("depth sources")
         dx, dweights, of_values, of_logits = grads
         weights, *values = ctx.saved_tensors
         nothing = (None,) * (1 + 2 * ctx.count)

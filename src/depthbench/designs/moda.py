@@ -8,6 +8,8 @@ from torch import Tensor
 
 from depthbench.designs.base import Card, Connection, Design, DesignConfig, Route, Site
 from depthbench.nn.branch import Backbone, Depth, Entry
+from depthbench.nn.fast_depth import channels_first
+from depthbench.nn.kernels import fast
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Projection
 from depthbench.shapes import Shape
@@ -75,6 +77,8 @@ class MoDAFeedForwardConnection(Connection[DepthCache]):
         if self.kv is None:
             return x, StoreRoute()
         key, value = self.kv(x).unflatten(-1, (-1, self.head_dim)).chunk(2, dim=2)
+        if fast(x):
+            return x, StoreRoute(stored=Entry(channels_first(key), channels_first(value)))
         return x, StoreRoute(stored=Entry(key, value))
 
     def write(

@@ -1,5 +1,6 @@
 """Causal multi-head and grouped-query attention, optionally over depth as well."""
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -8,6 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from depthbench.nn.branch import Branch, Context, Depth, Entry
+from depthbench.nn.fast_depth import (
+    attend_time_and_depth_fast,
+    channels_first,
+)
 from depthbench.nn.kernels import fast, no_autocast
 from depthbench.nn.parameters import Projection, Start
 from depthbench.nn.rope import rotate, turn_pairs
@@ -34,8 +39,8 @@ class Attention(Branch):
     def forward(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
-        if depth is None and fast(x):
-            return self._reordered(x, context), None
+        if fast(x):
+            return self._reordered(x, context, depth)
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
         query_key, value = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         turned = rotate(query_key, context.cos, context.sin)
@@ -48,18 +53,29 @@ class Attention(Branch):
             out = attend_time_and_depth(query, key, value, depth_query, depth.entries)
         return self.o(out.flatten(2)), entry
 
-    def _reordered(self, x: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t d"]:
-        """Attention over time with the pairs that RoPE turns side by side, as complex numbers."""
-        keys = self.kv_heads * self.head_dim
-        turns = context.turns_for(self.heads + self.kv_heads, keys)
+    def _reordered(
+        self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None
+    ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
+        """The same with the pairs that RoPE turns side by side, as complex numbers."""
+        heads, kv_heads = self.heads, self.kv_heads
+        turns = context.turns_for(heads + kv_heads, kv_heads * self.head_dim)
         qkv = functional.linear(x, self.qkv.weight.index_select(0, turns.order))
-        turned, value = turn_pairs(qkv, turns)
-        query, key = turned.unflatten(-1, (-1, self.head_dim)).split(
-            [self.heads, self.kv_heads], dim=2
-        )
-        with no_autocast(x):
-            out = self._over_time(query, key, value.unflatten(-1, (-1, self.head_dim)))
-        return self.o(out.flatten(2))
+        turned, value = (y.unflatten(-1, (-1, self.head_dim)) for y in turn_pairs(qkv, turns))
+        query, key = turned.split([heads, kv_heads], dim=2)
+        if depth is None:
+            with no_autocast(x):
+                out = self._over_time(query, key, value)
+            return self.o(out.flatten(2)), None
+        before = qkv[..., : (heads + kv_heads) * self.head_dim].unflatten(-1, (-1, self.head_dim))
+        entry = Entry(channels_first(before[:, :, heads:], paired=True), channels_first(value))
+        if depth.entries:
+            own = query if not depth.rotated else before[:, :, :heads]
+            own = channels_first(own, paired=True)
+            out = attend_time_and_depth(query, key, value, own, depth.entries)
+        else:
+            with no_autocast(x):
+                out = self._over_time(query, key, value)
+        return self.o(out.flatten(2)), entry
 
     def _over_time(
         self,
@@ -77,12 +93,12 @@ class Attention(Branch):
         return out.transpose(1, 2)
 
 
-def attend_time_and_depth(
+def attend_time_and_depth_plain(
     query: Float[Tensor, "b t h hd"],
     key: Float[Tensor, "b t kv hd"],
     value: Float[Tensor, "b t kv hd"],
     depth_query: Float[Tensor, "b t h hd"],
-    entries: tuple[Entry, ...],
+    entries: Sequence[Entry],
 ) -> Float[Tensor, "b t h hd"]:
     """One softmax over the causal sequence and the token's own depth entries (MoDA).
 
@@ -100,13 +116,21 @@ def attend_time_and_depth(
     causal = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
     scores = scores.masked_fill(~causal, float("-inf"))
     joint = torch.cat([scores, depth_scores.transpose(1, 2).to(scores.dtype)], dim=-1)
-    weights = torch.softmax(joint * head_dim**-0.5, dim=-1, dtype=_at_least_float32(joint))
-    weights = weights.to(value.dtype)
+    precise = torch.promote_types(joint.dtype, torch.float32)
+    weights = torch.softmax(joint * head_dim**-0.5, dim=-1, dtype=precise).to(value.dtype)
     over_time, over_depth = weights.split([length, len(entries)], dim=-1)
     over_depth = over_depth.transpose(1, 2).unflatten(2, (-1, groups))
     from_depth = torch.einsum("btkgn,btknc->btkgc", over_depth, depth_value).flatten(2, 3)
     return (over_time @ value).transpose(1, 2) + from_depth
 
 
-def _at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
+def attend_time_and_depth(
+    query: Float[Tensor, "b t h hd"],
+    key: Float[Tensor, "b t kv hd"],
+    value: Float[Tensor, "b t kv hd"],
+    depth_query: Float[Tensor, "b t h hd"],
+    entries: Sequence[Entry],
+) -> Float[Tensor, "b t h hd"]:
+    """`attend_time_and_depth_plain`, by the version that suits ``query``."""
+    attend = attend_time_and_depth_fast if fast(query) else attend_time_and_depth_plain
+    return attend(query, key, value, depth_query, entries)

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from depthbench.errors import DepthbenchError
+
 _plain: ContextVar[bool] = ContextVar("plain_kernels", default=False)
 
 
@@ -51,3 +53,12 @@ def plain_gradients(
     with torch.enable_grad(), no_autocast(inputs[0]):
         found = iter(torch.autograd.grad(plain(*inputs), wanted, gradients, create_graph=True))
     return [next(found) if need else None for need in needed]
+
+
+def first_order_only(what: str) -> None:
+    """Raise `DepthbenchError` in a backward that runs with ``create_graph=True``."""
+    if torch.is_grad_enabled():
+        raise DepthbenchError(
+            f"second derivatives through {what} need torch's own operations: "
+            "run forward and backward inside depthbench.nn.kernels.plain_kernels()"
+        )
