@@ -30,6 +30,9 @@ from depthbench.designs.streams import (
     read_streams_plain,
 )
 from depthbench.errors import DepthbenchError
+from depthbench.nn.attention import attend_time_and_depth_plain
+from depthbench.nn.branch import Entry
+from depthbench.nn.fast_depth import attend_time_and_depth_fast
 from depthbench.nn.fast_norm import rms_norm_fast, rms_norm_plain
 from depthbench.nn.fast_swiglu import gate_fast, gate_plain
 from depthbench.nn.rope import pair_turns, rotary_table, turn_pairs, turn_pairs_plain
@@ -63,6 +66,15 @@ def mixes_of(kind: type[FastBank] | type[PlainBank]) -> Callable[..., tuple[Tens
     return run
 
 
+def depth_attention(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Two query heads for each key, two entries over depth."""
+
+    def run(q: Tensor, k: Tensor, v: Tensor, own: Tensor, *bank: Tensor) -> Tensor:
+        return attend(q, k, v, own, (Entry(bank[0], bank[1]), Entry(bank[2], bank[3])))
+
+    return run
+
+
 SOURCES = (noise(1, 2, 5), noise(1, 2, 5, seed=1), noise(1, 2, 5, seed=2), noise(2, 5, seed=3))
 
 Case = tuple[Callable[..., Any], Callable[..., Any], tuple[Tensor, ...]]
@@ -81,6 +93,15 @@ CASES: dict[str, list[Case]] = {
             lambda x: turn_pairs(x, TURNS),
             lambda x: turn_pairs_plain(x, TURNS.turn),
             (noise(2, 3, 16),),
+        )
+    ],
+    "nn.fast_depth._AttendTimeAndDepth": [
+        (
+            depth_attention(attend_time_and_depth_fast),
+            depth_attention(attend_time_and_depth_plain),
+            tuple(
+                noise(2, 3, heads, 4, seed=n) for n, heads in enumerate((4, 2, 2, 4, 2, 2, 2, 2))
+            ),
         )
     ],
     "designs.fast_sinkhorn._Sinkhorn": [
@@ -116,7 +137,11 @@ CASES: dict[str, list[Case]] = {
     "designs.fast_sources._Mix": [(mixes_of(FastBank), mixes_of(PlainBank), SOURCES)],
 }
 
-FIRST_ORDER = {"designs.fast_sources._Append", "designs.fast_sources._Mix"}
+FIRST_ORDER = {
+    "designs.fast_sources._Append",
+    "designs.fast_sources._Mix",
+    "nn.fast_depth._AttendTimeAndDepth",
+}
 """Their second derivatives are an error that says how to get them."""
 
 
