@@ -4,11 +4,17 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import sympy
 import torch
 from safetensors.torch import load_file, save_file
+from sympy.parsing.sympy_parser import (
+    implicit_multiplication,
+    parse_expr,
+    standard_transformations,
+)
 from torch import Tensor, nn
 
-from depthbench.designs import label_of
+from depthbench.designs import REGISTRY, label_of
 from depthbench.designs.base import DesignConfig
 from depthbench.designs.streams import StreamDesign
 from depthbench.nn.count import count_parameters
@@ -77,6 +83,17 @@ def test_counts_from_meta_are_those_of_the_real_model(design: DesignConfig) -> N
     d, heads = 32, 2 * 8
     assert counts.backbone == 3 * (2 * d * d + 2 * d * heads + 3 * d * 24 + 2 * d) + d
     assert counts.embedding_and_head == 2 * 99 * d
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_own_parameters_are_those_of_the_card(name: str) -> None:
+    """The formula that tables print, evaluated."""
+    symbols = {"L": 3, "d": 32, "m": 4, "kv_heads": 2, "head_dim": 8}
+    text = REGISTRY[name].card.own.replace("²", "**2").replace("·", "*")
+    names = {symbol: sympy.Symbol(symbol) for symbol in symbols}
+    rules = (*standard_transformations, implicit_multiplication)
+    formula = parse_expr(text, local_dict=names, transformations=rules)
+    assert count_parameters(config_of(name)).own == formula.subs(symbols)
 
 
 def loss_gradients(model: Model) -> dict[str, float]:
