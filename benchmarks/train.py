@@ -38,7 +38,7 @@ from depthbench.nn.parameters import initialise
 from depthbench.shapes import Shape
 
 BATCH, LENGTH, WIDTH, STREAMS = 8, 256, 256, 4
-BIG = Shape(layers=6, width=WIDTH, heads=4, kv_heads=4, ffn=682, vocab=4096)
+BIG = Shape(layers=6, width=WIDTH, heads=4, kv_heads=4, ffn=682, vocab=8192)
 DEEP = Shape(layers=16, width=48, heads=3, kv_heads=3, ffn=128, vocab=257)
 MATRIX = 1024
 
@@ -248,7 +248,7 @@ def main(
     torch.manual_seed(0)
     fast, note = choose_dtype("auto", "cpu")
     dtypes = [torch.float32] if fast == torch.float32 else [torch.float32, fast]
-    figures = Figures(describe("cpu", fast).resolved(), rounds=1 if quick else 7)
+    figures = Figures(describe("cpu", fast).resolved(), rounds=1 if quick else 5)
     measure_wrappers(figures, mixes=12 if quick else 48)
     measure_steps(figures, dtypes)
     if note:
