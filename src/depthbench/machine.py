@@ -60,7 +60,10 @@ def choose_dtype(name: str, device: torch.device | str) -> tuple[torch.dtype, st
 
 def _multiplies_bfloat16(kind: str) -> bool:
     if kind == "cpu":
-        found = torch.cpu.get_capabilities()
+        try:
+            found = torch.cpu.get_capabilities()
+        except AttributeError:  # an older torch cannot tell, and float32 is always right
+            return False
         return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     return kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
