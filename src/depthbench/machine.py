@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -60,10 +61,7 @@ def choose_dtype(name: str, device: torch.device | str) -> tuple[torch.dtype, st
 
 def _multiplies_bfloat16(kind: str) -> bool:
     if kind == "cpu":
-        try:
-            found = torch.cpu.get_capabilities()
-        except AttributeError:  # an older torch cannot tell, and float32 is always right
-            return False
+        found = _capabilities()
         return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     return kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
@@ -85,8 +83,15 @@ def describe(device: torch.device | str, dtype: torch.dtype) -> Machine:
     )
 
 
+def _capabilities() -> Mapping[str, object]:
+    try:
+        return torch.cpu.get_capabilities()
+    except AttributeError:  # an older torch cannot tell: float32 is always right
+        return {}
+
+
 def _processor() -> str:
-    name = torch.cpu.get_capabilities().get("cpu_name")
+    name = _capabilities().get("cpu_name")
     return str(name or platform.processor() or platform.machine())
 
 
