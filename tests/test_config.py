@@ -62,9 +62,9 @@ def test_a_missing_key_is_named() -> None:
         ({"eps": "1e-8"}, "eps = '1e-8': a number is needed"),
         ({"beta1": 1.0}, "beta1 = 1.0: input should be less than 1"),
         ({"dtype": "float16"}, "dtype = 'float16': input should be 'auto', 'float32' or 'bf"),
-        ({"device": 3}, "device = 3: input should be a valid string"),
+        ({"device": 3}, "device = 3: text in quotes is needed here"),
         ({"tokens": 0, "length": 0}, "(and 1 more)"),
-        ("train", "valid dictionary"),
+        ("train", "table of settings"),
         ({"tokens": 64, "length": 16, "sequences": 2, "evaluations": 3}, "more than the 2 steps"),
     ],
 )
@@ -134,7 +134,7 @@ def test_override_reads_toml_values_and_leaves_the_original_alone() -> None:
 @pytest.mark.parametrize(
     ("assignment", "words"),
     [
-        ("train.tokens", "override 'train.tokens' is no key=value. Example: train.batch=8"),
+        ("train.tokens", "override 'train.tokens' is no key=value. Example: train.sequences=8"),
         ("=5", "override '=5' is no key=value"),
         ("seeds.0=5", "override 'seeds.0=5': 'seeds' is no table of settings"),
         ("train.tokens.x=5", "override 'train.tokens.x=5': 'tokens' is no table of settings"),

@@ -18,6 +18,13 @@ from pydantic_core import ErrorDetails
 
 from depthbench.errors import DepthbenchError, nearest
 
+PLAIN = {
+    "tuple_type": "a list is needed here, such as [1, 2]",
+    "string_type": "text in quotes is needed here",
+    "model_type": "a table of settings is needed here",
+}
+"""Words for mistakes that pydantic names by types of Python."""
+
 
 class Frozen(BaseModel):
     """Base of every config: immutable, no unknown keys, no silent conversion of text or truth.
@@ -93,7 +100,7 @@ def _reason(first: ErrorDetails, field: str, model: type[BaseModel]) -> str:
         return f"unknown key '{field}'{nearest(key, allowed) or '.'} Allowed: {', '.join(allowed)}"
     if first["type"] == "missing":
         return f"'{field}' is missing: add it"
-    message = first["msg"].removeprefix("Value error, ")
+    message = PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
     if not field:
         return message
     if isinstance(first["input"], dict | BaseModel):
@@ -142,7 +149,7 @@ def override(data: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
             raise DepthbenchError(
-                f"override '{assignment}' is no key=value. Example: train.batch=8"
+                f"override '{assignment}' is no key=value. Example: train.sequences=8"
             )
         *parents, leaf = key.strip().split(".")
         table = result

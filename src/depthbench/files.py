@@ -40,6 +40,14 @@ def save_atomic(path: Path, save: Callable[[str], object]) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
+def user_path(given: str) -> Path:
+    """``given`` with ``~`` replaced by the home folder; unchanged where there is no such user."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        return Path(given)
+
+
 def make_folder(path: Path) -> None:
     """Create ``path`` and its parents; a one-line error when that is not possible."""
     try:

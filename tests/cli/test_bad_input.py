@@ -56,7 +56,7 @@ SETTINGS = {
     "text for a number": (["train.tokens=many"], ["train.tokens = 'many'", "valid integer"]),
     "quoted number": (["train.tokens='5'"], ["train.tokens = '5'", "without quotes"]),
     "fraction of a token": (["train.tokens=2.5"], ["train.tokens = 2.5", "valid integer"]),
-    "no equals sign": (["train.tokens"], ["'train.tokens' is no key=value", "train.batch=8"]),
+    "no equals sign": (["train.tokens"], ["'train.tokens' is no key=value", "train.sequences=8"]),
     "key of no table": (["designs.0=hc"], ["'designs' is no table of settings", "key=[...]"]),
     "negative width": (
         ["shapes.sizes=[{layers=1, width=-16, heads=2, ffn=24}]"],
@@ -94,6 +94,16 @@ SETTINGS = {
     "no seeds": (["seeds=[]"], ["seeds = []", "at least 1 item"]),
     "seed twice": (["seeds=[1,1]"], ["seeds = [1, 1] repeats a seed"]),
     "unknown device": (["train.device=gpu"], ["unknown device 'gpu'", "auto, cpu, cuda"]),
+    "shape twice": (
+        ["shapes.sizes=[{layers=1,width=16,heads=2,ffn=24},{layers=1,width=16,heads=2,ffn=24}]"],
+        ["1 layers of width 16 are named twice", "once"],
+    ),
+    "one design, no list": (["designs='hc'"], ["designs = 'hc'", "a list is needed here"]),
+    "path of nothing": (["data.paths=['']"], ["paths: '' names nothing", "folder is ."]),
+    "home of nobody": (["data.paths=['~no body/x.txt']"], ["no file or folder ~no body/x.txt"]),
+    "no regular file": (["data.paths=['/dev/null']"], ["/dev/null is no regular file"]),
+    "tokenizer of nobody": (["data.tokenizer=~no body/x"], ["'~no body/x' cannot be read"]),
+    "NUL in a path": (['data.tokenizer="a\\u0000b"'], ["cannot be read", "null byte"]),
     "unknown dtype": (["train.dtype=float16"], ["train.dtype = 'float16'", "'bfloat16'"]),
     "more evaluations than steps": (
         ["train.evaluations=9"],

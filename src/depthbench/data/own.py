@@ -10,6 +10,7 @@ from typing import Any
 
 from depthbench.data.sources import Document, Source, UnreadableFile
 from depthbench.errors import DepthbenchError, nearest
+from depthbench.files import user_path
 
 CONTAINERS = {
     *(".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z", ".pdf", ".docx", ".epub"),
@@ -59,7 +60,11 @@ def expand(paths: tuple[str, ...], text_field: str) -> list[OwnDomain]:
 
 def _files(given: str) -> tuple[Path, list[Path], str]:
     """Root, files in a fixed order, and name of one entry of ``paths``."""
-    path = Path(given).expanduser()
+    if not given.strip():
+        raise DepthbenchError(
+            "paths: '' names nothing. Name a file, folder or glob; the current folder is ."
+        )
+    path = user_path(given)
     if path.is_file():
         return path, [path], path.stem
     if path.is_dir():
@@ -69,6 +74,8 @@ def _files(given: str) -> tuple[Path, list[Path], str]:
                 f"paths: folder {given} holds no file that can be read. {ALLOWED}"
             )
         return path, files, path.resolve().name or "text"
+    if path.exists():
+        raise DepthbenchError(f"paths: {given} is no regular file and no folder. {ALLOWED}")
     if not glob.has_magic(given):
         siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         raise DepthbenchError(

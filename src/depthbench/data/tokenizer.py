@@ -18,6 +18,7 @@ from tokenizers.trainers import BpeTrainer
 from depthbench.data.config import BYTE_VALUES, DataConfig
 from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError, nearest
+from depthbench.files import user_path
 
 DOCUMENT = "<|document|>"
 KNOWN_DOCUMENT_TOKENS = (DOCUMENT, "<|begin_of_text|>", "<|endoftext|>", "<bos>", "<s>", "</s>")
@@ -154,7 +155,7 @@ def make(config: DataConfig, training: Sequence[Sequence[Document]]) -> Tokenize
         return ByteTokenizer()
     if config.tokenizer == "bpe":
         return train_bpe(training, config.vocab)
-    return read(Path(config.tokenizer).expanduser())
+    return read(user_path(config.tokenizer))
 
 
 def train_bpe(training: Sequence[Sequence[Document]], vocab: int) -> FileTokenizer:
@@ -197,15 +198,17 @@ def identity(name: str) -> str:
     """What a cache key needs to know of a tokenizer: its name, or the hash of its file."""
     if name in {"bytes", "bpe"}:
         return name
-    return hashlib.sha256(_file_bytes(Path(name).expanduser())).hexdigest()
+    return hashlib.sha256(_file_bytes(user_path(name))).hexdigest()
 
 
 def _file_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
+    # a NUL in the path is a ValueError
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise DepthbenchError(
-            f"tokenizer = '{path}' cannot be read: {error.strerror or error}"
+            f"tokenizer = '{path}' cannot be read: {reason}"
             f"{nearest(str(path), ('bytes', 'bpe')) or '.'} "
             "Allowed: 'bytes', 'bpe', or the path of a tokenizers .json"
         ) from None

@@ -104,6 +104,12 @@ def _shapes(
 ) -> tuple[Shape, ...]:
     if config.sizes:
         found = [sizes.shape(vocab) for sizes in config.sizes]
+        for shape in found:
+            if found.count(shape) > 1:
+                raise DepthbenchError(
+                    f"shapes.sizes: {shape.layers} layers of width {shape.width} are named twice: "
+                    "name each shape once"
+                )
     elif config.family is not None:
         found = [s.model_copy(update={"vocab": vocab}) for s in family(config.family)]
     else:

@@ -224,7 +224,7 @@ def _difference(earlier: ResolvedStudy, config: StudyConfig, dataset: Dataset) -
 
 def _check_lengths(config: StudyConfig, dataset: Dataset) -> None:
     """Data too short for the sequences is said before anything is trained."""
-    dataset.batch(config.seeds[0], 0, config.train.sequences, config.train.length)
+    dataset.batch(config.seeds[0], 0, 1, config.train.length)
     dataset.validation(config.train.length, config.train.validation_tokens)
 
 
