@@ -202,7 +202,8 @@ def test_a_larger_vocabulary_than_the_tokenizers_trains_and_a_smaller_is_refused
 ) -> None:
     larger = SHAPE.model_copy(update={"vocab": 300})
     train(dataset, tmp_path, shape=larger)
-    assert metrics(tmp_path)[0]["train_loss"] == pytest.approx(math.log(300), abs=0.05)
+    # 43 rows only pad the vocabulary: they are masked, so the guess is among the tokenizer's 257
+    assert metrics(tmp_path)[0]["train_loss"] == pytest.approx(math.log(257), abs=0.01)
     smaller = SHAPE.model_copy(update={"vocab": 256})
     with pytest.raises(DepthbenchError) as caught:
         Trial(trial_config(dataset, shape=smaller), dataset, tmp_path / "refused")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from depthbench.config import Frozen
@@ -18,9 +19,9 @@ Role = Literal["qk", "v", "o", "gate_up", "down"]
 class Backbone(Frozen):
     """Constants of the LLaMA-style backbone that are no sizes."""
 
-    rope_base: float = 10000.0
-    norm_eps: float = 1e-6
-    init_std: float = 0.02
+    rope_base: float = Field(default=10000.0, gt=0)
+    norm_eps: float = Field(default=1e-6, gt=0)
+    init_std: float = Field(default=0.02, gt=0)
     depth_scaled_init: bool = False
     """Multiply the start of `o` and `down` by ``1/sqrt(2L)``, as GPT-2 does."""
 

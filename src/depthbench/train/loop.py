@@ -144,7 +144,7 @@ class Trial:
             group["lr"] = rate
         inputs, targets = self.dataset.batch(self.config.seed, step, train.sequences, train.length)
         with self._autocast():
-            logits = self.model(inputs.to(self.device))
+            logits = self._logits(inputs)
         flat = logits.float().flatten(0, 1)
         loss = functional.cross_entropy(flat, targets.to(self.device).flatten())
         self.optimizer.zero_grad(set_to_none=True)
@@ -156,6 +156,10 @@ class Trial:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), train.max_grad_norm, norm)
             self.optimizer.step()
         return loss.item(), grad_norm, rate
+
+    def _logits(self, inputs: Tensor) -> Tensor:
+        """Over the tokenizer's vocabulary: rows that only pad the embedding are no prediction."""
+        return self.model(inputs.to(self.device))[..., : self.dataset.vocab]
 
     def _tokens(self, steps: int) -> int:
         return steps * self.config.train.sequences * self.config.train.length
@@ -180,7 +184,7 @@ class Trial:
         )
         for inputs, targets, sizes in parts:
             with self._autocast():
-                logits = self.model(inputs.to(self.device))
+                logits = self._logits(inputs)
             total += next_token_loss(logits, targets.to(self.device), sizes.to(self.device))
         return total
 

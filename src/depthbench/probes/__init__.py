@@ -1,0 +1,1 @@
+"""How much of its depth a model uses."""
