@@ -138,7 +138,11 @@ def test_ctrl_c_leaves_whole_rows_no_process_and_a_study_that_goes_on(
     study = study_file(root, tmp_path, designs=["prenorm"], train=train)
     arguments = ["run", str(study), "--out", str(tmp_path / "runs"), "--workers", "1"]
     results = tmp_path / "runs" / "small" / "results.jsonl"
-    program = "from depthbench.cli import main; main()"
+    # a test run in the background of a shell ignores Ctrl-C, and so would what it starts
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from depthbench.cli import main; main()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdout=subprocess.PIPE,
