@@ -128,7 +128,7 @@ def test_a_failed_trial_is_exit_code_1_and_named(
     said = f"{first['id']} prenorm {size} lr 0.01 seed 0: failed, cannot write "
     assert err[0].startswith(said)
     assert "Is a directory" in err[0]
-    assert err[1] == "1 trials failed; the same command tries them again"
+    assert err[1] == "1 trial failed; the same command tries again"
 
 
 def test_ctrl_c_leaves_whole_rows_no_process_and_a_study_that_goes_on(

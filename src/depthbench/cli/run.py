@@ -17,6 +17,7 @@ from depthbench.studies import read_study
 from depthbench.study.config import StudyConfig
 from depthbench.study.run import Study, open_study, train_study
 from depthbench.study.store import Row
+from depthbench.study.words import counted
 from depthbench.study.verdict import judge
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that studies are written to.")]
@@ -191,5 +192,5 @@ def _conclude(study: Study, rows: list[Row], published: bool, as_json: bool) -> 
             console.print(f"- {sentence}", highlight=False, markup=False)
         console.print(f"\nReport: {files.html}", highlight=False, markup=False, soft_wrap=True)
     if failed:
-        print(f"{failed} trials failed; the same command tries them again", file=sys.stderr)
+        print(f"{counted(failed, 'trial')} failed; the same command tries again", file=sys.stderr)
     return 1 if failed else 0
