@@ -17,8 +17,8 @@ from depthbench.studies import read_study
 from depthbench.study.config import StudyConfig
 from depthbench.study.run import Study, open_study, train_study
 from depthbench.study.store import Row
-from depthbench.study.words import counted
 from depthbench.study.verdict import judge
+from depthbench.study.words import counted
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that studies are written to.")]
 Workers = Annotated[
