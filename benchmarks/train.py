@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from depthbench.cost.flops import backbone_flops
 from depthbench.designs import REGISTRY, parse_design
 from depthbench.designs.base import Connection, Site
 from depthbench.designs.hc import HyperConnection, HyperConnectionConfig
@@ -69,12 +70,10 @@ def interleaved(jobs: dict[str, Job], rounds: int) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in spent.items()}
 
 
-def forward_flops(shape: Shape) -> float:
-    """Matrix products of one forward over a batch, causal attention counted once."""
-    a = 2 * shape.width**2 + 2 * shape.width * shape.kv_heads * shape.head_dim
-    matrices = shape.layers * (a + 3 * shape.width * shape.ffn) + shape.width * shape.vocab
-    attention = 2 * LENGTH * shape.layers * shape.heads * shape.head_dim
-    return BATCH * LENGTH * (2 * matrices + attention)
+def step_flops(shape: Shape) -> int:
+    """Matrix products of one training step over a batch of the pre-norm backbone."""
+    config = ModelConfig(shape=shape, design=parse_design("prenorm"))
+    return BATCH * backbone_flops(config, LENGTH).training_step
 
 
 def product(dtype: torch.dtype) -> Job:
@@ -117,7 +116,7 @@ def measure_steps(figures: Figures, dtypes: list[torch.dtype]) -> None:
                         "milliseconds": 1e3 * seconds,
                         "tokens_per_second": BATCH * LENGTH / seconds,
                         "against_prenorm": seconds / found["prenorm"],
-                        "share_of_limit": 3 * forward_flops(shape) / seconds / limit,
+                        "share_of_limit": step_flops(shape) / seconds / limit,
                     }
                 )
 
