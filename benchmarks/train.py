@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from depthbench.cost.flops import backbone_flops
+from depthbench.cost.flops import count_flops
 from depthbench.designs import REGISTRY, parse_design
 from depthbench.designs.base import Connection, Site
 from depthbench.designs.hc import HyperConnection, HyperConnectionConfig
@@ -73,7 +73,7 @@ def interleaved(jobs: dict[str, Job], rounds: int) -> dict[str, float]:
 def step_flops(shape: Shape) -> int:
     """Matrix products of one training step over a batch of the pre-norm backbone."""
     config = ModelConfig(shape=shape, design=parse_design("prenorm"))
-    return BATCH * backbone_flops(config, LENGTH).training_step
+    return BATCH * count_flops(config, LENGTH).training_step
 
 
 def product(dtype: torch.dtype) -> Job:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from depthbench.designs.base import DesignConfig
+from depthbench.nn.branch import Context
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
@@ -21,6 +22,8 @@ from depthbench.shapes import Shape
 EPS = 1e-6
 GQA = Shape(layers=3, width=32, heads=4, kv_heads=2, ffn=24, vocab=99)
 """Grouped-query attention, with a vocabulary and a feed-forward of no round size."""
+CONTEXT = Context(torch.empty(0, 4), torch.empty(0, 4))
+"""For designs that look at no tokens."""
 
 
 def rms(x: Tensor, gain: Tensor | None = None, eps: float = EPS) -> Tensor:

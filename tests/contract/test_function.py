@@ -14,7 +14,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Block, Model, Trace
 from tests.contract.variants import VARIANTS
-from tests.oracles import GQA, assert_equal, config_of, random_model, rms, tokens_of
+from tests.oracles import CONTEXT, GQA, assert_equal, config_of, random_model, rms, tokens_of
 
 STREAMS = {
     label: config
@@ -70,7 +70,7 @@ def test_other_programs_give_other_logits(design: DesignConfig) -> None:
 def test_empty_program_reads_the_embedding_out(design: DesignConfig) -> None:
     model = random_model(config_of(design))
     tokens = tokens_of(GQA)
-    state = model.design.open(model.embed(tokens))
+    state = model.design.open(model.embed(tokens), CONTEXT)
     expected = rms(model.design.readout(state), model.final_norm.gain) @ model.head.weight.T
     torch.testing.assert_close(model(tokens, program=[]), expected, rtol=1e-12, atol=1e-13)
 
@@ -129,7 +129,7 @@ def test_trace_changes_nothing_and_collects_all_depths(design: DesignConfig) -> 
 def test_streams_have_an_axis_of_their_own(design: DesignConfig) -> None:
     model = random_model(config_of(design))
     assert isinstance(model.design, StreamDesign)
-    state = model.design.open(model.embed(tokens_of(GQA)))
+    state = model.design.open(model.embed(tokens_of(GQA)), CONTEXT)
     assert state.shape == (2, 6, model.design.config.streams, 32)
     for block in range(3):
         for connection in connections_of(model, block):

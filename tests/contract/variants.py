@@ -4,14 +4,18 @@ Derived from the registry and the fields of each config, so a new design or opti
 laws without a line here.
 """
 
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from depthbench.designs import REGISTRY, label_of, parse_design
 from depthbench.designs.base import DesignConfig
 
 
 def alternatives(annotation: Any, default: Any) -> list[Any]:
-    """Other values of an option: all of a closed set; 3 of a count; twice a factor."""
+    """Other values of an option: all of a closed set; 3 of a count; twice a factor, or 0.5."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    if get_origin(annotation) in (Union, UnionType) and len(kinds) == 1:
+        annotation = kinds[0]
     if annotation is bool:
         return [not default]
     if get_origin(annotation) is Literal:
@@ -19,12 +23,12 @@ def alternatives(annotation: Any, default: Any) -> list[Any]:
     if annotation is int:
         return [3]
     if annotation is float:
-        return [2 * default]
+        return [2 * default if default else 0.5]
     raise TypeError(f"no alternative to an option of type {annotation}: teach `alternatives`")
 
 
 def variants_of(name: str) -> list[DesignConfig]:
-    """The default config, then one for each alternative value of each option."""
+    """The default, then each alternative value of each option, then what the config notes."""
     configs = [parse_design(name)]
     for option, field in REGISTRY[name].Config.model_fields.items():
         if option != "name":
@@ -32,7 +36,8 @@ def variants_of(name: str) -> list[DesignConfig]:
                 parse_design({"name": name, option: value})
                 for value in alternatives(field.annotation, field.default)
             ]
-    return configs
+    notable = REGISTRY[name].Config.notable()
+    return configs + [parse_design({"name": name, **options}) for options in notable]
 
 
 DEFAULTS = {name: parse_design(name) for name in REGISTRY}

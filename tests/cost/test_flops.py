@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from depthbench.cost.flops import backbone_flops
+from depthbench.cost.flops import count_flops
 from depthbench.nn.count import count_parameters
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model, ModelConfig
@@ -26,13 +26,13 @@ def test_equal_to_torchs_counter_under_the_math_kernel(shape: Shape) -> None:
     tokens = torch.zeros(1, LENGTH, dtype=torch.long)
     with sdpa_kernel(SDPBackend.MATH), plain_kernels(), FlopCounterMode(display=False) as counter:
         model(tokens)
-    ours = backbone_flops(config(shape), LENGTH)
+    ours = count_flops(config(shape), LENGTH)
     # torch's counter ignores causality: it sees the whole square of scores, twice the causal half
     assert counter.get_total_flops() == ours.forward + ours.attention
 
 
 def test_by_hand() -> None:
-    flops = backbone_flops(config(GROUPED), LENGTH)
+    flops = count_flops(config(GROUPED), LENGTH)
     d, f, keys = 48, 64, 2 * 8
     per_block = 2 * d * d + 2 * d * keys + 3 * d * f
     assert flops.projections == 2 * LENGTH * 2 * per_block
@@ -43,16 +43,15 @@ def test_by_hand() -> None:
 
 def test_the_embedding_look_up_is_no_product_and_the_head_is_one() -> None:
     small, large = GROUPED, GROUPED.model_copy(update={"vocab": 51})
-    more = (
-        backbone_flops(config(large), LENGTH).forward
-        - backbone_flops(config(small), LENGTH).forward
-    )
+    more = count_flops(config(large), LENGTH).forward - count_flops(config(small), LENGTH).forward
     assert more == 2 * LENGTH * 48
 
 
 def test_a_designs_own_projection_counts() -> None:
-    own = backbone_flops(config(GROUPED, "moda"), LENGTH).projections
-    assert own - backbone_flops(config(GROUPED), LENGTH).projections == 2 * LENGTH * 2 * 48 * 16
+    flops = count_flops(config(GROUPED, "moda"), LENGTH)
+    stored, depth = 2 * LENGTH * 2 * 48 * 16, 2 * 2 * LENGTH * 48 * 2
+    assert flops.own_products == stored + depth
+    assert flops.projections == count_flops(config(GROUPED), LENGTH).projections
 
 
 @pytest.mark.parametrize("design", ["prenorm", "hc", "moda"])

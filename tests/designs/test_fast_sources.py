@@ -13,6 +13,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model, ModelConfig, Tap, Trace
 from depthbench.shapes import Shape
+from tests.oracles import CONTEXT
 
 SHAPE = Shape(layers=4, width=12, heads=2, kv_heads=1, ffn=10, vocab=19)
 DESIGNS = ["attnres", "block_attnres"]
@@ -149,8 +150,8 @@ def test_a_state_continued_twice(design: str) -> None:
     model = model_of(design)
 
     def total() -> Tensor:
-        state = model.design.open(model.embed(tokens()))
-        context = model._context(tokens())
+        context = model._context(tokens(), *model._rotary(6), padding=None)
+        state = model.design.open(model.embed(tokens()), context)
         shared = model._sites(model.blocks[0], state, context, None, None)
         ends = [
             model._sites(model.blocks[k], model.design.enter(shared, 1), context, None, None)
@@ -197,9 +198,9 @@ def test_without_gradients_and_twice_differentiated(design: str) -> None:
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_fast_bank_ran(design: str) -> None:
     model = model_of(design)
-    state = model.design.open(model.embed(tokens()))
+    state = model.design.open(model.embed(tokens()), CONTEXT)
     assert isinstance(state.bank, FastBank)
     assert state.bank.chain is not None
     assert type(state.bank.chain[0].grad_fn).__name__ == "_AppendBackward"
     with plain_kernels():
-        assert not isinstance(model.design.open(model.embed(tokens())).bank, FastBank)
+        assert not isinstance(model.design.open(model.embed(tokens()), CONTEXT).bank, FastBank)

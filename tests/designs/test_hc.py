@@ -9,7 +9,7 @@ from torch import Tensor
 
 from depthbench.designs.hc import HyperConnection, HyperConnections
 from depthbench.nn.model import Model
-from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, tokens_of
+from tests.oracles import CONTEXT, GQA, Oracle, assert_equation, config_of, random_model, tokens_of
 
 Coefficients = tuple[list[Tensor], list[list[Tensor]], list[Tensor]]
 
@@ -119,7 +119,7 @@ def test_readout_is_the_mean_of_the_streams() -> None:
     design = Model.build(config_of("hc"), seed=0).design
     assert isinstance(design, HyperConnections)
     embedding = STREAMS[:, :, 0]
-    torch.testing.assert_close(design.readout(design.open(embedding)), embedding)
+    torch.testing.assert_close(design.readout(design.open(embedding, CONTEXT)), embedding)
     expected = (STREAMS[:, :, 0] + STREAMS[:, :, 1] + STREAMS[:, :, 2] + STREAMS[:, :, 3]) / 4
     torch.testing.assert_close(design.readout(STREAMS), expected)
 
@@ -142,7 +142,7 @@ def test_start() -> None:
 
 def test_coefficients_depend_on_the_token() -> None:
     model = random_model(config_of("hc"))
-    state = model.design.open(model.embed(tokens_of(GQA)))
+    state = model.design.open(model.embed(tokens_of(GQA)), CONTEXT)
     connection = model.blocks[0].attention_connection
     assert isinstance(connection, HyperConnection)
     _, route = connection.read(state)

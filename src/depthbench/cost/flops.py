@@ -2,26 +2,32 @@
 
 from depthbench.config import Frozen
 from depthbench.nn.model import Model, ModelConfig
-from depthbench.nn.parameters import Projection
-
-BACKWARD = 2
-"""A product's backward is two products of its size: by the input and by the weight."""
+from depthbench.nn.work import BACKWARD, Work
 
 
 class Flops(Frozen):
     """Multiplications and additions of one sequence's forward; a look-up costs none."""
 
     projections: int
-    """``2 T`` times the entries of all matrices in the blocks, a design's included."""
+    """``2 T`` times the entries of all matrices of the branches that a token uses."""
     attention: int
     """``2 T² L·heads·head_dim``: scores and values over the causal half."""
     head: int
     """``2 T d v``."""
+    own_products: int
+    """Matrix products of the design."""
+    own_sums: int
+    """Weighted sums of vectors in the design: reads, mixes, writes."""
+
+    @property
+    def own(self) -> int:
+        """All that the design adds."""
+        return self.own_products + self.own_sums
 
     @property
     def forward(self) -> int:
         """All of one forward."""
-        return self.projections + self.attention + self.head
+        return self.projections + self.attention + self.head + self.own
 
     @property
     def training_step(self) -> int:
@@ -29,19 +35,21 @@ class Flops(Frozen):
         return (1 + BACKWARD) * self.forward
 
 
-def backbone_flops(config: ModelConfig, length: int) -> Flops:
-    """Matrix products and attention for a sequence of ``length`` tokens.
+def count_flops(config: ModelConfig, length: int) -> Flops:
+    """What every branch, connection and the design state for a sequence of ``length`` tokens.
 
-    Norms, activations and a design's own element-wise work are left out, as is usual for the
-    utilisation of a machine's matrix units.
+    Norms, gates and activations are left out, as is usual for the utilisation of a machine's
+    matrix units.
     """
     model = Model.on_meta(config)
-    shape = config.shape
-    entries = sum(
-        module.weight.numel() for module in model.blocks.modules() if isinstance(module, Projection)
-    )
+    branches, own = Work(), model.design.work(length)
+    for _, branch, connection in model.sites():
+        branches += branch.work(length)
+        own += connection.work(length)
     return Flops(
-        projections=2 * length * entries,
-        attention=2 * length**2 * shape.layers * shape.heads * shape.head_dim,
+        projections=branches.products,
+        attention=branches.attention,
         head=2 * length * model.head.weight.numel(),
+        own_products=own.products,
+        own_sums=own.sums,
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import Card, Connection, Design, DesignConfig, Entry, Site
 from depthbench.designs.sources import SourceRoute, Sources
-from depthbench.nn.branch import Backbone
+from depthbench.nn.branch import Backbone, Context
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Start, constant, zeros
 from depthbench.shapes import Shape
@@ -67,7 +67,7 @@ class SourceDesign(Design[Sources]):
     def connection(self, site: Site) -> SourceConnection:
         return SourceConnection(site, self.shape, self.backbone)
 
-    def open(self, embedding: Float[Tensor, "b t d"]) -> Sources:
+    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> Sources:
         queries = self.query * self.gain
         return Sources.opened(embedding, queries, self.backbone.norm_eps, self.run)
 

@@ -9,8 +9,10 @@ from pydantic import field_validator
 from torch import Tensor
 
 from depthbench.config import Frozen
-from depthbench.nn.branch import Backbone, Depth, Entry, Role
+from depthbench.nn.branch import Backbone, Context, Depth, Entry, Role, projections_of
+from depthbench.nn.cache import Memory, Room
 from depthbench.nn.parameters import Parametrised, Start
+from depthbench.nn.work import Work
 from depthbench.shapes import Shape
 
 S = TypeVar("S")
@@ -30,6 +32,11 @@ class DesignConfig(Frozen):
             raise ValueError(f"these are the options of '{own}'. Write name = \"{own}\"")
         return value
 
+    @classmethod
+    def notable(cls) -> tuple[dict[str, Any], ...]:
+        """Options that only matter together, to be checked and shown beside one at a time."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Card:
@@ -46,6 +53,17 @@ class Card:
     paper: str
     peak_lr: float = 2e-3
     """Published or recommended peak learning rate at 400M parameters."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that an equation fixes, as measured on a design and as the equation says."""
+
+    name: str
+    measured: float
+    expected: float
+    tolerance: float = 1e-9
+    """Largest difference, in float64."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,14 @@ class Connection(Parametrised, ABC, Generic[S]):
     def write(self, state: S, y: Float[Tensor, "b t d"], route: Any, entry: Entry | None) -> S:
         """The state after the branch's output ``y``; ``route`` is what `read` returned."""
 
+    def new_memory(self, room: Room) -> Memory | None:
+        """Room for what the connection keeps of earlier tokens; None where tokens are apart."""
+        return None
+
+    def work(self, length: int) -> Work:
+        """Operations of the site's read and write on ``length`` tokens."""
+        return projections_of(self, length)
+
 
 class Design(Parametrised, ABC, Generic[S]):
     """How branch outputs travel through depth; it builds the connection of every site."""
@@ -101,6 +127,10 @@ class Design(Parametrised, ABC, Generic[S]):
     checkpoint_unit: ClassVar[Literal["block", "branch"]] = "block"
     """What activation checkpointing recomputes. ``branch`` where the state grows with depth:
     its sources are kept anyway, so recomputing their mixes would save nothing."""
+    in_attention: ClassVar[bool] = False
+    """Whether it changes what happens inside attention, so that it needs this package's own."""
+    reads_marks: ClassVar[bool] = False
+    """Whether it must be told which tokens start documents and end sentences."""
 
     def __init__(self, config: Any, shape: Shape, backbone: Backbone) -> None:
         super().__init__()
@@ -125,8 +155,24 @@ class Design(Parametrised, ABC, Generic[S]):
         """A new connection for ``site``."""
 
     @abstractmethod
-    def open(self, embedding: Float[Tensor, "b t d"]) -> S:
+    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> S:
         """The state before the first site."""
+
+    def new_memory(self, room: Room) -> Memory | None:
+        """Room for what `open` keeps of earlier tokens."""
+        return None
+
+    def work(self, length: int) -> Work:
+        """Operations outside the sites: `open`, `readout`, and what is done for all sites."""
+        return Work()
+
+    def facts(self) -> list[Fact]:
+        """Numbers that the design's equation fixes, measured on connections of its own.
+
+        They are what ``depthbench check`` holds against the paper, so measure behaviour (what
+        `read` and `write` do to tensors), not the constants that the code wrote down.
+        """
+        return []
 
     def enter(self, state: S, place: int) -> S:
         """The state as a block finds it that runs at ``place`` (see `Program.places`)."""
@@ -144,7 +190,7 @@ class Design(Parametrised, ABC, Generic[S]):
 class TensorDesign(Design[Tensor], ABC):
     """A design whose state is one tensor."""
 
-    def open(self, embedding: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t d"]:
         return embedding
 
     def readout(self, state: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
@@ -152,8 +198,3 @@ class TensorDesign(Design[Tensor], ABC):
 
     def depth_state(self, state: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return state
-
-
-def streams_of(tensor: Float[Tensor, "b t d"], count: int) -> Float[Tensor, "b t s d"]:
-    """``count`` equal streams, each a copy."""
-    return tensor.unsqueeze(2).expand(-1, -1, count, -1)

@@ -7,11 +7,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from depthbench.designs.base import Card, Connection, Design, DesignConfig, Route, Site
-from depthbench.nn.branch import Backbone, Depth, Entry
+from depthbench.nn.branch import Backbone, Context, Depth, Entry
 from depthbench.nn.fast_depth import channels_first
 from depthbench.nn.kernels import fast
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Projection
+from depthbench.nn.work import Work
 from depthbench.shapes import Shape
 
 
@@ -45,8 +46,10 @@ class StoreRoute(Route):
 class MoDAAttentionConnection(Connection[DepthCache]):
     """``x = N(h)``, attention also over the depth cache; stores its K before RoPE and its V."""
 
-    def __init__(self, config: MoDAConfig, shape: Shape, backbone: Backbone) -> None:
+    def __init__(self, config: MoDAConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
         super().__init__()
+        self.entries = 2 * site.block
+        self.width = shape.width
         self.rotated = config.rotate_depth_keys
         self.norm = RMSNorm(shape.width, backbone.norm_eps)
 
@@ -58,6 +61,10 @@ class MoDAAttentionConnection(Connection[DepthCache]):
     ) -> DepthCache:
         assert entry is not None
         return DepthCache(state.stream + y, (*state.entries, entry))
+
+    def work(self, length: int) -> Work:
+        """Scores and values over the depth cache."""
+        return Work(products=4 * length * self.width * self.entries)
 
 
 @final
@@ -111,10 +118,10 @@ class MoDA(Design[DepthCache]):
 
     def connection(self, site: Site) -> Connection[DepthCache]:
         if site.attention:
-            return MoDAAttentionConnection(self.config, self.shape, self.backbone)
+            return MoDAAttentionConnection(self.config, site, self.shape, self.backbone)
         return MoDAFeedForwardConnection(site, self.shape, self.backbone)
 
-    def open(self, embedding: Float[Tensor, "b t d"]) -> DepthCache:
+    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> DepthCache:
         return DepthCache(embedding)
 
     def readout(self, state: DepthCache) -> Float[Tensor, "b t d"]:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from depthbench.designs.base import Design, Route
+from depthbench.nn.branch import Context
 from depthbench.nn.precision import at_least_float32, full_precision
 
 
@@ -27,7 +28,7 @@ class StreamDesign(Design[Tensor], ABC):
     The mean, not the sum: the readout stays on the scale of one stream.
     """
 
-    def open(self, embedding: Float[Tensor, "b t d"]) -> Float[Tensor, "b t s d"]:
+    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t s d"]:
         return embedding.unsqueeze(2).repeat(1, 1, self.config.streams, 1)
 
     def readout(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t d"]:

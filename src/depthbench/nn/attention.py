@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from depthbench.nn.branch import Branch, Context, Depth, Entry
-from depthbench.nn.fast_depth import (
-    attend_time_and_depth_fast,
-    channels_first,
-)
+from depthbench.nn.branch import Branch, Context, Depth, Entry, projections_of
+from depthbench.nn.cache import KeyValues, Memory, Room
+from depthbench.nn.fast_depth import attend_time_and_depth_fast, channels_first
 from depthbench.nn.kernels import fast, no_autocast
 from depthbench.nn.parameters import Projection, Start
 from depthbench.nn.rope import rotate, turn_pairs
+from depthbench.nn.work import Work
 from depthbench.shapes import Shape
 
 
@@ -37,20 +36,28 @@ class Attention(Branch):
         return {}
 
     def forward(
-        self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Context,
+        depth: Depth | None = None,
+        memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
-        if fast(x):
+        if fast(x) and memory is None and context.mask is None:
             return self._reordered(x, context, depth)
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
         query_key, value = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
+        value = mixed_values(value, depth)
         turned = rotate(query_key, context.cos, context.sin)
         query, key = turned.split([self.heads, self.kv_heads], dim=2)
         entry = Entry(query_key[:, :, self.heads :], value)
+        if memory is not None:
+            assert isinstance(memory, KeyValues)
+            key, value = memory.extend(context.past, key, value)
         if depth is None or not depth.entries:
-            out = self._over_time(query, key, value)
+            out = self._over_time(query, key, value, context.mask)
         else:
             depth_query = query_key[:, :, : self.heads] if depth.rotated else query
-            out = attend_time_and_depth(query, key, value, depth_query, depth.entries)
+            out = attend_time_and_depth(query, key, value, depth_query, depth.entries, context.mask)
         return self.o(out.flatten(2)), entry
 
     def _reordered(
@@ -64,47 +71,73 @@ class Attention(Branch):
         query, key = turned.split([heads, kv_heads], dim=2)
         if depth is None:
             with no_autocast(x):
-                out = self._over_time(query, key, value)
+                out = self._over_time(query, key, value, None)
             return self.o(out.flatten(2)), None
+        value = mixed_values(value, depth)
         before = qkv[..., : (heads + kv_heads) * self.head_dim].unflatten(-1, (-1, self.head_dim))
         entry = Entry(channels_first(before[:, :, heads:], paired=True), channels_first(value))
         if depth.entries:
             own = query if not depth.rotated else before[:, :, :heads]
             own = channels_first(own, paired=True)
-            out = attend_time_and_depth(query, key, value, own, depth.entries)
+            out = attend_time_and_depth(query, key, value, own, depth.entries, None)
         else:
             with no_autocast(x):
-                out = self._over_time(query, key, value)
+                out = self._over_time(query, key, value, None)
         return self.o(out.flatten(2)), entry
+
+    def new_memory(self, room: Room) -> KeyValues:
+        return KeyValues(room, self.kv_heads, self.head_dim)
+
+    def work(self, length: int) -> Work:
+        pairs = 2 * length**2 * self.heads * self.head_dim
+        return projections_of(self, length) + Work(attention=pairs)
 
     def _over_time(
         self,
         query: Float[Tensor, "b t h hd"],
-        key: Float[Tensor, "b t kv hd"],
-        value: Float[Tensor, "b t kv hd"],
+        key: Float[Tensor, "b n kv hd"],
+        value: Float[Tensor, "b n kv hd"],
+        mask: Bool[Tensor, "*rows t n"] | None,
     ) -> Float[Tensor, "b t h hd"]:
         out = functional.scaled_dot_product_attention(
             query.transpose(1, 2),
             key.transpose(1, 2),
             value.transpose(1, 2),
-            is_causal=True,
+            attn_mask=per_head(mask),
+            is_causal=mask is None and query.shape[1] > 1,
             enable_gqa=self.heads != self.kv_heads,
         )
         return out.transpose(1, 2)
 
 
+def per_head(mask: Bool[Tensor, "*rows t n"] | None) -> Bool[Tensor, "*rows 1 t n"] | None:
+    """``mask`` with an axis for heads."""
+    return None if mask is None else mask.unsqueeze(-3)
+
+
+def mixed_values(
+    value: Float[Tensor, "b t kv hd"], depth: Depth | None
+) -> Float[Tensor, "b t kv hd"]:
+    """An attention's values, mixed with an earlier attention's where the design says so."""
+    mix = None if depth is None else depth.values
+    return value if mix is None else mix.own * value + mix.first * mix.value
+
+
 def attend_time_and_depth_plain(
     query: Float[Tensor, "b t h hd"],
-    key: Float[Tensor, "b t kv hd"],
-    value: Float[Tensor, "b t kv hd"],
+    key: Float[Tensor, "b n kv hd"],
+    value: Float[Tensor, "b n kv hd"],
     depth_query: Float[Tensor, "b t h hd"],
     entries: Sequence[Entry],
+    mask: Bool[Tensor, "*rows t n"] | None = None,
 ) -> Float[Tensor, "b t h hd"]:
-    """One softmax over the causal sequence and the token's own depth entries (MoDA).
+    """One softmax over the sequence and the token's own depth entries (MoDA).
 
     ``softmax_{s ≤ t, n}([q_t·k_s, q'_t·k'_{t,n}] / sqrt(hd))``, applied to ``[v_s, v'_{t,n}]``.
+    ``mask`` replaces ``s ≤ t``; a single query without one sees all keys.
     """
-    _, length, heads, head_dim = query.shape
+    length, seen = query.shape[1], key.shape[1]
+    heads, head_dim = query.shape[2:]
     groups = heads // key.shape[2]
     depth_key = torch.stack([entry.key for entry in entries], dim=3)
     depth_value = torch.stack([entry.value for entry in entries], dim=3)
@@ -113,12 +146,13 @@ def attend_time_and_depth_plain(
     key = key.repeat_interleave(groups, dim=2).transpose(1, 2)
     value = value.repeat_interleave(groups, dim=2).transpose(1, 2)
     scores = query.transpose(1, 2) @ key.transpose(2, 3)
-    causal = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
-    scores = scores.masked_fill(~causal, float("-inf"))
+    if mask is None:
+        mask = torch.ones(length, seen, dtype=torch.bool, device=query.device).tril(seen - length)
+    scores = scores.masked_fill(~mask.unsqueeze(-3), float("-inf"))
     joint = torch.cat([scores, depth_scores.transpose(1, 2).to(scores.dtype)], dim=-1)
     precise = torch.promote_types(joint.dtype, torch.float32)
     weights = torch.softmax(joint * head_dim**-0.5, dim=-1, dtype=precise).to(value.dtype)
-    over_time, over_depth = weights.split([length, len(entries)], dim=-1)
+    over_time, over_depth = weights.split([seen, len(entries)], dim=-1)
     over_depth = over_depth.transpose(1, 2).unflatten(2, (-1, groups))
     from_depth = torch.einsum("btkgn,btknc->btkgc", over_depth, depth_value).flatten(2, 3)
     return (over_time @ value).transpose(1, 2) + from_depth
@@ -126,11 +160,13 @@ def attend_time_and_depth_plain(
 
 def attend_time_and_depth(
     query: Float[Tensor, "b t h hd"],
-    key: Float[Tensor, "b t kv hd"],
-    value: Float[Tensor, "b t kv hd"],
+    key: Float[Tensor, "b n kv hd"],
+    value: Float[Tensor, "b n kv hd"],
     depth_query: Float[Tensor, "b t h hd"],
     entries: Sequence[Entry],
+    mask: Bool[Tensor, "*rows t n"] | None = None,
 ) -> Float[Tensor, "b t h hd"]:
-    """`attend_time_and_depth_plain`, by the version that suits ``query``."""
-    attend = attend_time_and_depth_fast if fast(query) else attend_time_and_depth_plain
-    return attend(query, key, value, depth_query, entries)
+    """`attend_time_and_depth_plain`, by the version that suits; the fast one is causal alone."""
+    if fast(query) and mask is None and query.shape[1] == key.shape[1]:
+        return attend_time_and_depth_fast(query, key, value, depth_query, entries)
+    return attend_time_and_depth_plain(query, key, value, depth_query, entries, mask)

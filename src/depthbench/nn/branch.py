@@ -4,34 +4,73 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jaxtyping import Float
-from pydantic import Field
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from depthbench.config import Frozen
-from depthbench.nn.parameters import Parametrised
+from depthbench.marks import Marks
+from depthbench.nn.cache import Cache, Memory, Room
+from depthbench.nn.parameters import Parametrised, Projection
 from depthbench.nn.rope import PairTurns, pair_turns
+from depthbench.nn.work import Work
 
 Role = Literal["qk", "v", "o", "gate_up", "down"]
 """Matrices of the branches, as far as designs start them at different scales."""
+NO_MARKS = Marks()
 
 
 class Backbone(Frozen):
-    """Constants of the LLaMA-style backbone that are no sizes."""
+    """Constants of the LLaMA-style backbone that are no sizes; other backbones add their own."""
 
+    name: str = "dense"
     rope_base: float = Field(default=10000.0, gt=0)
     norm_eps: float = Field(default=1e-6, gt=0)
     init_std: float = Field(default=0.02, gt=0)
     depth_scaled_init: bool = False
     """Multiply the start of `o` and `down` by ``1/sqrt(2L)``, as GPT-2 does."""
 
+    @field_validator("name")
+    @classmethod
+    def _own_name(cls, value: str) -> str:
+        own = cls.model_fields["name"].default
+        if value != own:
+            raise ValueError(f"these are the settings of '{own}'. Write name = \"{own}\"")
+        return value
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the router of one site did with the tokens."""
+
+    share: Float[Tensor, "experts"]
+    """Of the choices that went to each expert; adds up to 1."""
+    probability: Float[Tensor, "experts"]
+    """Mean probability of each expert."""
+    z: Float[Tensor, ""]
+    """Mean of the squared logarithm of the softmax's denominator."""
+
 
 @dataclass(frozen=True)
 class Context:
-    """What all branches of one forward share: RoPE's cosines and sines, ``(t, head_dim / 2)``."""
+    """What all branches and the design share in one forward."""
 
-    cos: Float[Tensor, "t half"]
-    sin: Float[Tensor, "t half"]
+    cos: Float[Tensor, "*rows t half"]
+    """RoPE's cosines; with a batch axis where sequences start at different positions."""
+    sin: Float[Tensor, "*rows t half"]
+    tokens: Int[Tensor, "b t"] | None = None
+    """None where a design runs outside a language model."""
+    marks: Marks = NO_MARKS
+    padding: Int[Tensor, "b"] | None = None
+    """Number of tokens on the left of each sequence that are no text."""
+    past: int = 0
+    """Positions before these tokens, in the cache."""
+    cache: Cache | None = None
+    mask: Bool[Tensor, "*rows t n"] | None = None
+    """Which of the past and present positions a token sees; None where causality says it all."""
+    loads: list[Load] | None = None
+    """Collects what routers did, where someone asks."""
     pair_turns: dict[tuple[int, int], PairTurns] = field(default_factory=dict, repr=False)
     """Made at first use: see `turns_for`."""
 
@@ -40,6 +79,32 @@ class Context:
         if (heads, tail) not in self.pair_turns:
             self.pair_turns[heads, tail] = pair_turns(self.cos, self.sin, heads, tail)
         return self.pair_turns[heads, tail]
+
+    def valid(self, length: int) -> Bool[Tensor, "b t"] | None:
+        """Which of the ``length`` present tokens are text; None for all."""
+        if self.padding is None:
+            return None
+        positions = torch.arange(self.past, self.past + length, device=self.padding.device)
+        return positions >= self.padding[:, None]
+
+
+def visible(
+    length: int, past: int, padding: Int[Tensor, "b"] | None, device: torch.device
+) -> Bool[Tensor, "*rows t n"] | None:
+    """Which positions each of ``length`` tokens behind ``past`` others sees.
+
+    None where that is all of the past, or what a causal kernel does. Padding sees the padding
+    before it, so that no softmax is empty; nothing reads what comes of it.
+    """
+    if padding is None and (past == 0 or length == 1):
+        return None
+    keys = torch.arange(past + length, device=device)
+    queries = keys[past:, None]
+    causal = keys <= queries
+    if padding is None:
+        return causal
+    edge = padding[:, None, None]
+    return causal & ((keys >= edge) | (queries < edge))
 
 
 @dataclass(frozen=True)
@@ -51,14 +116,27 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Depth:
-    """Entries of earlier sites, oldest first, that an attention also attends to, token by token.
+class ValueMix:
+    """``own · V + first · V_first``: what stands for an attention's own values."""
 
-    ``rotated`` says that they are to be read as if rotated to the token's own position.
+    value: Float[Tensor, "b t kv hd"]
+    """``V_first``: values of an earlier attention."""
+    first: Float[Tensor, ""]
+    own: Float[Tensor, ""]
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What earlier sites stored, for an attention that also looks there, token by token.
+
+    With any, even an empty one, an attention returns its own `Entry`.
     """
 
-    entries: tuple[Entry, ...]
-    rotated: bool
+    entries: tuple[Entry, ...] = ()
+    """Oldest first; they join the softmax."""
+    rotated: bool = False
+    """The entries are to be read as if rotated to the token's own position."""
+    values: ValueMix | None = None
 
 
 class Branch(Parametrised, ABC):
@@ -66,9 +144,28 @@ class Branch(Parametrised, ABC):
 
     @abstractmethod
     def forward(
-        self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Context,
+        depth: Depth | None = None,
+        memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
         """The branch's output, and what it offers to depth-wise attention.
 
         Only attention offers something, and only to a design that asks with a ``depth``.
+        ``memory`` is what `new_memory` made: the branch reads earlier tokens there and adds these.
         """
+
+    def new_memory(self, room: Room) -> Memory | None:
+        """Room for what the branch keeps of earlier tokens; None if it looks at none."""
+        return None
+
+    def work(self, length: int) -> Work:
+        """Operations on ``length`` tokens: ``2 T`` times the entries of its matrices."""
+        return projections_of(self, length)
+
+
+def projections_of(module: Parametrised, length: int) -> Work:
+    """``2 T`` times the entries of all `Projection`s inside ``module``."""
+    matrices = (m.weight.numel() for m in module.modules() if isinstance(m, Projection))
+    return Work(products=2 * length * sum(matrices))

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from depthbench.nn.branch import Branch, Context, Depth
+from depthbench.nn.cache import Memory
 from depthbench.nn.fast_swiglu import gate_fast, gate_plain
 from depthbench.nn.kernels import fast
 from depthbench.nn.parameters import Projection, Start
@@ -25,7 +26,11 @@ class SwiGLU(Branch):
         return {}
 
     def forward(
-        self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None = None
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Context,
+        depth: Depth | None = None,
+        memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], None]:
         gate_up = self.gate_up(x)
         gate = gate_fast if fast(x) else gate_plain

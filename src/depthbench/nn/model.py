@@ -15,9 +15,10 @@ from depthbench.config import Frozen
 from depthbench.designs import design_class, parse_design
 from depthbench.designs.base import Connection, Design, DesignConfig, Route, Site
 from depthbench.errors import DepthbenchError
-from depthbench.nn.attention import Attention
-from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry, Role
-from depthbench.nn.feedforward import SwiGLU
+from depthbench.marks import Marks
+from depthbench.nn.backbones import backbone_kind, parse_backbone
+from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry, Load, Role, visible
+from depthbench.nn.cache import Cache, Memory, Room
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Parametrised, Projection, Start, initialise, normal_rows
 from depthbench.nn.rope import rotary_table
@@ -32,7 +33,17 @@ class ModelConfig(Frozen):
 
     shape: Shape
     design: SerializeAsAny[DesignConfig]
-    backbone: Backbone = Backbone()
+    backbone: SerializeAsAny[Backbone] = Backbone()
+    marks: Marks = Marks()
+    """Of the tokenizer, for designs that read them."""
+
+    @field_validator("backbone", mode="before")
+    @classmethod
+    def _backbone_by_name(cls, value: Any) -> Backbone:
+        try:
+            return parse_backbone(value)
+        except DepthbenchError as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("design", mode="before")
     @classmethod
@@ -49,6 +60,8 @@ class Trace:
 
     depth_states: list[Tensor] = field(default_factory=list)
     routes: list[tuple[int, Route]] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
+    """Of every router, in order."""
 
 
 class Embedding(Parametrised):
@@ -82,8 +95,9 @@ class Block(nn.Module):
                 * (deep if role in ("o", "down") else 1.0)
             )
 
-        self.attention = Attention(shape, std("qk"), std("v"), std("o"))
-        self.feedforward = SwiGLU(shape, std("gate_up"), std("down"))
+        kind = backbone_kind(backbone)
+        self.attention = kind.attention(shape, std)
+        self.feedforward = kind.feedforward(shape, std)
         self.attention_connection = design.connection(Site(2 * number, shape.layers))
         self.feedforward_connection = design.connection(Site(2 * number + 1, shape.layers))
 
@@ -139,15 +153,77 @@ class Model(nn.Module):
         program: Sequence[int] | None = None,
         tap: Tap | None = None,
         trace: Trace | None = None,
+        padding: Int[Tensor, "b"] | None = None,
+        loads: list[Load] | None = None,
     ) -> Float[Tensor, "b t v"]:
         """Logits of the next token.
 
         ``program`` names the blocks to run, in order; ``tap`` edits branch outputs; ``trace``
-        collects depth states and routes.
+        collects depth states and routes; ``padding`` counts the tokens on the left of each
+        sequence that are no text (their logits mean nothing); ``loads`` collects what routers did.
         """
         order = range(self.config.shape.layers) if program is None else self._checked(program)
-        context = self._context(tokens)
-        state = self.design.open(self.embed(tokens))
+        cos, sin = self._rotary(tokens.shape[1])
+        context = self._context(tokens, cos, sin, padding=padding, loads=loads, trace=trace)
+        return self.head(self._hidden(tokens, context, order, tap, trace))
+
+    @torch.no_grad()
+    def step(
+        self, tokens: Int[Tensor, "b t"], cache: Cache, *, last: bool = False
+    ) -> Float[Tensor, "b t_or_1 v"]:
+        """Logits of the next ``t`` tokens of sequences whose earlier tokens ``cache`` holds.
+
+        They equal `forward`'s on the whole sequences. ``last`` leaves all positions but the last
+        out of the head. Raises `DepthbenchError` if the cache has no room for them.
+        """
+        self._fits(tokens, cache)
+        context = self._context(tokens, cache.cos, cache.sin, padding=cache.padding, cache=cache)
+        hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, None)
+        cache.length += tokens.shape[1]
+        return self.head(hidden[:, -1:] if last else hidden)
+
+    def sites(self) -> Iterator[tuple[int, Branch, Connection[Any]]]:
+        """Number, branch and connection of every site, in order."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            yield from block.sites()
+
+    def cache(
+        self,
+        batch: int,
+        capacity: int,
+        *,
+        padding: Int[Tensor, "b"] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Cache:
+        """An empty cache for ``batch`` sequences of up to ``capacity`` positions.
+
+        ``padding`` counts the tokens on the left of each sequence that are no text; ``dtype`` is
+        that of keys and values, the weights' unless given.
+        """
+        weight = self.embed.weight
+        room = Room(batch, capacity, weight.device, dtype or weight.dtype)
+        _check_padding(padding, batch, capacity)
+        sites = list(self.sites())
+        return Cache(
+            room,
+            *self._rotary(capacity),
+            branches=[branch.new_memory(room) for _, branch, _ in sites],
+            connections=[connection.new_memory(room) for _, _, connection in sites],
+            design=self.design.new_memory(room),
+            padding=padding,
+        )
+
+    def _hidden(
+        self,
+        tokens: Int[Tensor, "b t"],
+        context: Context,
+        order: Sequence[int],
+        tap: Tap | None,
+        trace: Trace | None,
+    ) -> Float[Tensor, "b t d"]:
+        """What the head reads."""
+        state = self.design.open(self.embed(tokens), context)
         if trace is not None:
             trace.depth_states.append(self.design.depth_state(state))
         for place, number in zip(places(order), order, strict=True):
@@ -155,7 +231,7 @@ class Model(nn.Module):
             state = self._run_block(block, self.design.enter(state, place), context, tap, trace)
             if trace is not None:
                 trace.depth_states.append(self.design.depth_state(state))
-        return self.head(self.final_norm(self.design.readout(state)))
+        return self.final_norm(self.design.readout(state))
 
     def _run_block(
         self, block: nn.Module, state: Any, context: Context, tap: Tap | None, trace: Trace | None
@@ -171,7 +247,8 @@ class Model(nn.Module):
         assert isinstance(block, Block)
         for site, branch, connection in block.sites():
             x, route = connection.read(state)
-            y, entry = self._run_branch(branch, x, context, route.depth)
+            memory = None if context.cache is None else context.cache.branches[site]
+            y, entry = self._run_branch(branch, x, context, route.depth, memory)
             if tap is not None:
                 y = tap(site, x, y)
             state = connection.write(state, y, route, entry)
@@ -180,7 +257,12 @@ class Model(nn.Module):
         return state
 
     def _run_branch(
-        self, branch: Branch, x: Tensor, context: Context, depth: Depth | None
+        self,
+        branch: Branch,
+        x: Tensor,
+        context: Context,
+        depth: Depth | None,
+        memory: Memory | None,
     ) -> tuple[Tensor, Entry | None]:
         if (
             self.checkpointing
@@ -188,13 +270,58 @@ class Model(nn.Module):
             and torch.is_grad_enabled()
         ):
             return checkpoint(branch, x, context, depth, use_reentrant=False)
-        return branch(x, context, depth)
+        return branch(x, context, depth, memory)
 
-    def _context(self, tokens: Int[Tensor, "b t"]) -> Context:
+    def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
         weight = self.embed.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        base, shape = self.config.backbone.rope_base, self.config.shape
-        return Context(*rotary_table(tokens.shape[1], shape.head_dim, base, weight.device, dtype))
+        base, head_dim = self.config.backbone.rope_base, self.config.shape.head_dim
+        return rotary_table(length, head_dim, base, weight.device, dtype)
+
+    def _context(
+        self,
+        tokens: Int[Tensor, "b t"],
+        cos: Float[Tensor, "n half"],
+        sin: Float[Tensor, "n half"],
+        *,
+        padding: Int[Tensor, "b"] | None,
+        cache: Cache | None = None,
+        loads: list[Load] | None = None,
+        trace: Trace | None = None,
+    ) -> Context:
+        length, past = tokens.shape[1], 0 if cache is None else cache.length
+        if cache is None:
+            _check_padding(padding, len(tokens), length)
+        if padding is None:
+            cos, sin = cos[past : past + length], sin[past : past + length]
+        else:
+            positions = torch.arange(past, past + length, device=tokens.device)
+            own = (positions - padding[:, None]).clamp(min=0)
+            cos, sin = cos[own], sin[own]
+        return Context(
+            cos,
+            sin,
+            tokens=tokens,
+            marks=self.config.marks,
+            padding=padding,
+            past=past,
+            cache=cache,
+            mask=visible(length, past, padding, tokens.device),
+            loads=loads if trace is None else trace.loads,
+        )
+
+    def _fits(self, tokens: Int[Tensor, "b t"], cache: Cache) -> None:
+        room, (batch, length) = cache.room, tokens.shape
+        if batch != room.batch:
+            raise DepthbenchError(
+                f"tokens of {batch} sequences, but the cache is for {room.batch}. "
+                f"Make one with model.cache(batch={batch}, capacity=...)"
+            )
+        if cache.length + length > room.capacity:
+            raise DepthbenchError(
+                f"{length} more tokens behind {cache.length} exceed the cache's capacity of "
+                f"{room.capacity}. Make one with room for {cache.length + length}"
+            )
 
     def _checked(self, program: Sequence[int]) -> Sequence[int]:
         layers = self.config.shape.layers
@@ -204,6 +331,16 @@ class Model(nn.Module):
                     f"program names block {number}, but the model has blocks 0 to {layers - 1}"
                 )
         return program
+
+
+def _check_padding(padding: Tensor | None, batch: int, length: int) -> None:
+    if padding is None:
+        return
+    if padding.shape != (batch,) or padding.min() < 0 or padding.max() >= length:
+        raise DepthbenchError(
+            f"padding = {padding.tolist()} must name, for each of {batch} sequences, 0 to "
+            f"{length - 1} tokens on the left that are no text"
+        )
 
 
 def places(program: Sequence[int]) -> list[int]:

@@ -25,11 +25,13 @@ def rotary_table(
 
 
 def rotate(
-    x: Float[Tensor, "b t h hd"], cos: Float[Tensor, "t half"], sin: Float[Tensor, "t half"]
+    x: Float[Tensor, "b t h hd"],
+    cos: Float[Tensor, "*rows t half"],
+    sin: Float[Tensor, "*rows t half"],
 ) -> Float[Tensor, "b t h hd"]:
     """Rotate the pairs ``(x_i, x_{i + hd/2})`` by their angles."""
     first, second = x.chunk(2, dim=-1)
-    cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
+    cos, sin = cos.unsqueeze(-2).to(x.dtype), sin.unsqueeze(-2).to(x.dtype)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 

@@ -1,0 +1,79 @@
+"""What a model keeps of the tokens that it has already seen."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Room:
+    """Sizes of a cache."""
+
+    batch: int
+    capacity: int
+    """Positions, padding included."""
+    device: torch.device
+    dtype: torch.dtype
+    """Of keys and values."""
+
+
+class Memory(ABC):
+    """What one branch, or a design at one site, keeps of earlier tokens."""
+
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that is kept, allocated once: its bytes are the memory's."""
+
+
+class KeyValues(Memory):
+    """Keys (after RoPE) and values of an attention: ``2·kv_heads·head_dim`` numbers a position."""
+
+    def __init__(self, room: Room, kv_heads: int, head_dim: int) -> None:
+        shape = (room.batch, kv_heads, room.capacity, head_dim)
+        self.keys = torch.zeros(shape, device=room.device, dtype=room.dtype)
+        self.values = torch.zeros(shape, device=room.device, dtype=room.dtype)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.keys, self.values
+
+    def extend(
+        self, past: int, key: Float[Tensor, "b t kv hd"], value: Float[Tensor, "b t kv hd"]
+    ) -> tuple[Float[Tensor, "b n kv hd"], Float[Tensor, "b n kv hd"]]:
+        """Store the next tokens behind ``past``; all keys and values up to and with them."""
+        end = past + key.shape[1]
+        self.keys[:, :, past:end] = key.transpose(1, 2)
+        self.values[:, :, past:end] = value.transpose(1, 2)
+        return (
+            self.keys[:, :, :end].transpose(1, 2).to(key.dtype),
+            self.values[:, :, :end].transpose(1, 2).to(value.dtype),
+        )
+
+
+@dataclass
+class Cache:
+    """Memories of all branches and of the design, for one batch of sequences; see `Model.cache`."""
+
+    room: Room
+    cos: Float[Tensor, "capacity half"]
+    """RoPE's table for every position."""
+    sin: Float[Tensor, "capacity half"]
+    branches: list[Memory | None]
+    """By site."""
+    connections: list[Memory | None]
+    """By site: what the design keeps there."""
+    design: Memory | None
+    """What the design keeps at its opening."""
+    padding: Int[Tensor, "b"] | None = None
+    """Number of tokens on the left of each sequence that are no text."""
+    length: int = 0
+    """Positions that are filled."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all memories."""
+        memories = [*self.branches, *self.connections, self.design]
+        tensors = [t for memory in memories if memory is not None for t in memory.tensors()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
