@@ -203,7 +203,7 @@ class Model(nn.Module):
         """
         weight = self.embed.weight
         room = Room(batch, capacity, weight.device, dtype or weight.dtype)
-        _check_padding(padding, batch, capacity)
+        check_padding(padding, batch, capacity)
         sites = list(self.sites())
         return Cache(
             room,
@@ -291,7 +291,7 @@ class Model(nn.Module):
     ) -> Context:
         length, past = tokens.shape[1], 0 if cache is None else cache.length
         if cache is None:
-            _check_padding(padding, len(tokens), length)
+            check_padding(padding, len(tokens), length)
         if padding is None:
             cos, sin = cos[past : past + length], sin[past : past + length]
         else:
@@ -333,7 +333,8 @@ class Model(nn.Module):
         return program
 
 
-def _check_padding(padding: Tensor | None, batch: int, length: int) -> None:
+def check_padding(padding: Tensor | None, batch: int, length: int) -> None:
+    """Raise `DepthbenchError` unless every sequence of ``length`` keeps a token of text."""
     if padding is None:
         return
     if padding.shape != (batch,) or padding.min() < 0 or padding.max() >= length:
