@@ -8,26 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import depthbench
+from tests.contract.mutant import Mutant
+from tests.contract.mutants_classic import CLASSIC
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(depthbench.__file__).parent
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """Text that stands exactly once in a file, what replaces it, and the tests that must fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
 
 
 QUICK = [
@@ -330,6 +320,7 @@ SLOW = [
         "slot[part].copy_(here * column[part])",
         "nn/test_functions.py",
     ),
+    *CLASSIC,
 ]
 
 
