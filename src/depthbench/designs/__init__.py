@@ -1,6 +1,9 @@
 """Residual designs. To add one: a file beside this one and a line in the registry."""
 
+from collections.abc import Sequence
 from typing import Any
+
+from torch import nn
 
 from depthbench.designs.attnres import AttnRes
 from depthbench.designs.base import Design, DesignConfig
@@ -13,6 +16,7 @@ from depthbench.designs.mhc import MHC
 from depthbench.designs.moda import MoDA
 from depthbench.designs.prenorm import PreNorm
 from depthbench.designs.sandwich import Sandwich
+from depthbench.designs.wrapped import Wrapped
 from depthbench.errors import DepthbenchError, unknown
 
 REGISTRY: dict[str, type[Design[Any]]] = {
@@ -36,6 +40,19 @@ def design_class(name: str) -> type[Design[Any]]:
     return REGISTRY[name]
 
 
+def add_design(kind: type[Design[Any]]) -> str:
+    """Register a design for this process; its name.
+
+    Raises `DepthbenchError` if the name is taken by another.
+    """
+    name = kind.Config.model_fields["name"].default
+    if REGISTRY.setdefault(name, kind) is not kind:
+        raise DepthbenchError(
+            f"design '{name}' is there already. Give yours another name in its Config"
+        )
+    return name
+
+
 def parse_design(spec: str | dict[str, Any] | DesignConfig) -> DesignConfig:
     """Config of a design from its name, or from a table with ``name`` and options."""
     if isinstance(spec, DesignConfig):
@@ -54,3 +71,26 @@ def label_of(config: DesignConfig) -> str:
     changed = {key: v for key, v in config.resolved().items() if v != default[key]}
     options = ",".join(f"{key}={str(v).lower()}" for key, v in changed.items())
     return f"{config.name}({options})" if options else config.name
+
+
+def wrap(
+    design: str | dict[str, Any] | DesignConfig,
+    branches: Sequence[nn.Module],
+    width: int,
+    *,
+    seed: int = 0,
+    norm_eps: float = 1e-6,
+) -> Wrapped:
+    """A module that runs ``branches`` one after the other, joined by a residual design.
+
+    Each branch maps ``(…, width)`` to the same shape: what is inside a residual block, without its
+    norm and without its skip; the design brings both. Two branches make a block of the design, as
+    attention and feed-forward do. Branches keep their parameters; the design's own start from
+    ``seed``. What follows (a final norm, a head) stays yours.
+
+    Raises `DepthbenchError` for designs that change attention itself, for an odd number of
+    branches and for an odd width.
+    """
+    config = parse_design(design)
+    kind = design_class(config.name)
+    return Wrapped(kind, config, branches, width, seed=seed, norm_eps=norm_eps)

@@ -1,0 +1,94 @@
+"""A design of your own: the one class that a Python file defines."""
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from depthbench.designs.base import Card, Design, DesignConfig
+from depthbench.errors import DepthbenchError
+
+
+def read_design(path: Path) -> type[Design[Any]]:
+    """The design that the file at ``path`` defines; the file is run, as any module is.
+
+    Raises `DepthbenchError` if it cannot be run, or defines not exactly one complete design.
+    """
+    module = _run(path)
+    found = [
+        kind
+        for kind in vars(module).values()
+        if inspect.isclass(kind)
+        and issubclass(kind, Design)
+        and kind.__module__ == module.__name__
+        and not inspect.isabstract(kind)
+    ]
+    if len(found) != 1:
+        raise DepthbenchError(f"{path} {_found(module, found)}")
+    _check_facts(path, found[0])
+    return found[0]
+
+
+def _run(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise DepthbenchError(f"{path}: no such file. Name a Python file that defines a design")
+    name = f"depthbench_own_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise DepthbenchError(f"{path} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses and pydantic look their module up by name
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        line = _line_of(error, path)
+        raise DepthbenchError(f"{path}{line}: {type(error).__name__}: {error}") from None
+    return module
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _found(module: ModuleType, found: list[type]) -> str:
+    if found:
+        names = ", ".join(kind.__name__ for kind in found)
+        return f"defines {len(found)} designs ({names}). Keep one in a file"
+    for kind in vars(module).values():
+        if (
+            inspect.isclass(kind)
+            and kind.__module__ == module.__name__
+            and inspect.isabstract(kind)
+        ):
+            missing = ", ".join(sorted(kind.__abstractmethods__))
+            if issubclass(kind, Design):
+                return f"defines design {kind.__name__} without {missing}. Add these methods"
+    return "defines no design. Derive one class from depthbench.designs.base.Design or TensorDesign"
+
+
+def _check_facts(path: Path, kind: type[Design[Any]]) -> None:
+    """Raise `DepthbenchError` unless config and card are there."""
+    facts = vars(kind)
+    config, card = facts.get("Config"), facts.get("card")
+    if not (inspect.isclass(config) and issubclass(config, DesignConfig)):
+        raise DepthbenchError(
+            f"{path}: {kind.__name__} has no Config. Write Config = a class derived from "
+            "DesignConfig"
+        )
+    name = config.model_fields["name"].default
+    if not isinstance(name, str):
+        raise DepthbenchError(
+            f'{path}: {config.__name__} names no design. Write name: str = "mine" in it'
+        )
+    if not isinstance(card, Card):
+        raise DepthbenchError(
+            f"{path}: {kind.__name__} has no card. Write card: ClassVar[Card] = Card(...)"
+        )
