@@ -14,6 +14,8 @@ from depthbench.config import Frozen
 from depthbench.designs import label_of, parse_design
 from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
+from depthbench.nn.backbones import parse_backbone
+from depthbench.nn.branch import Backbone
 from depthbench.nn.count import Parameters, count_parameters
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape, parse_count, rule_ffn
@@ -101,6 +103,7 @@ def solve_shapes(
     kv_heads: int | None = None,
     vocab: int = DEFAULT_VOCAB,
     design: str | dict[str, Any] | DesignConfig = "prenorm",
+    backbone: str | dict[str, Any] | Backbone = "dense",
     ffn_ratio: float = 8 / 3,
     tolerance: float = 0.01,
 ) -> tuple[Solved, ...]:
@@ -130,7 +133,7 @@ def solve_shapes(
             "tolerance": tolerance,
         }
     )
-    search = _Search(request, parse_design(design))
+    search = _Search(request, parse_design(design), parse_backbone(backbone))
     if request.depths is not None:
         return tuple(search.at_depth(layers) for layers in request.depths)
     solved = tuple(search.at_ratio(ratio) for ratio in request.aspect_ratios or ())
@@ -156,9 +159,10 @@ class _Width(NamedTuple):
 
 
 class _Search:
-    def __init__(self, request: Request, design: DesignConfig) -> None:
+    def __init__(self, request: Request, design: DesignConfig, backbone: Backbone) -> None:
         self.request = request
         self.design = design
+        self.backbone = backbone
         self.ratio = Fraction(request.ffn_ratio).limit_denominator(1000)
         self.known: dict[Shape, int] = {}
 
@@ -171,7 +175,7 @@ class _Search:
                 counted = self.counted(shape)
                 off = counted - self.request.params
                 if abs(off) <= self.request.tolerance * self.request.params:
-                    config = ModelConfig(shape=shape, design=self.design)
+                    config = ModelConfig(shape=shape, design=self.design, backbone=self.backbone)
                     return Solved(
                         shape=shape,
                         parameters=count_parameters(config),
@@ -313,7 +317,9 @@ class _Search:
     def counted(self, shape: Shape) -> int:
         """What the budget counts, from one model on the meta device."""
         if shape not in self.known:
-            model = Model.on_meta(ModelConfig(shape=shape, design=self.design))
+            model = Model.on_meta(
+                ModelConfig(shape=shape, design=self.design, backbone=self.backbone)
+            )
             total = sum(parameter.numel() for parameter in model.parameters())
             ends = model.embed.weight.numel() + model.head.weight.numel()
             self.known[shape] = total if self.request.on == "total" else total - ends

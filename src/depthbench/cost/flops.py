@@ -9,7 +9,8 @@ class Flops(Frozen):
     """Multiplications and additions of one sequence's forward; a look-up costs none."""
 
     projections: int
-    """``2 T`` times the entries of all matrices of the branches that a token uses."""
+    """``2 T`` times the entries of all matrices of the branches that a token uses; and the
+    convolution and scan of a state-space branch."""
     attention: int
     """``2 T² L·heads·head_dim``: scores and values over the causal half."""
     head: int

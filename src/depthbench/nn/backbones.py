@@ -12,6 +12,9 @@ from depthbench.errors import DepthbenchError, unknown
 from depthbench.nn.attention import Attention
 from depthbench.nn.branch import Backbone, Branch, Load, Role
 from depthbench.nn.feedforward import SwiGLU
+from depthbench.nn.hybrid import AttentionBesideStates, HybridBackbone
+from depthbench.nn.moe import MoEBackbone, RoutedExperts, router_penalty
+from depthbench.nn.ssm import SelectiveStateSpace
 from depthbench.shapes import Shape
 
 Std = Callable[[Role], float]
@@ -52,7 +55,40 @@ class Dense(BackboneKind):
         return SwiGLU(shape, std("gate_up"), std("down"))
 
 
-BACKBONES: dict[str, type[BackboneKind]] = {"dense": Dense}
+@final
+class MoE(BackboneKind):
+    """Attention, and a few of many SwiGLUs for every token."""
+
+    Config = MoEBackbone
+
+    def attention(self, shape: Shape, std: Std) -> Attention:
+        return Attention(shape, std("qk"), std("v"), std("o"))
+
+    def feedforward(self, shape: Shape, std: Std) -> RoutedExperts:
+        return RoutedExperts(self.config, shape, std("gate_up"), std("down"))
+
+    def penalty(self, loads: Sequence[Load]) -> Float[Tensor, ""]:
+        return router_penalty(self.config, loads)
+
+
+@final
+class Hybrid(BackboneKind):
+    """Attention beside a state-space branch, and a SwiGLU for every token."""
+
+    Config = HybridBackbone
+
+    def attention(self, shape: Shape, std: Std) -> AttentionBesideStates:
+        sizes, eps = self.config.sizes(shape), self.config.norm_eps
+        return AttentionBesideStates(
+            Attention(shape, std("qk"), std("v"), std("o")),
+            SelectiveStateSpace(sizes, std("v"), std("o"), eps),
+        )
+
+    def feedforward(self, shape: Shape, std: Std) -> SwiGLU:
+        return SwiGLU(shape, std("gate_up"), std("down"))
+
+
+BACKBONES: dict[str, type[BackboneKind]] = {"dense": Dense, "moe": MoE, "hybrid": Hybrid}
 
 
 def backbone_kind(config: Backbone) -> BackboneKind:

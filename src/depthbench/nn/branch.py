@@ -164,6 +164,10 @@ class Branch(Parametrised, ABC):
         """Operations on ``length`` tokens: ``2 T`` times the entries of its matrices."""
         return projections_of(self, length)
 
+    def active(self) -> int:
+        """Number of parameters that one token uses: all, unless a router chooses."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
 
 def projections_of(module: Parametrised, length: int) -> Work:
     """``2 T`` times the entries of all `Projection`s inside ``module``."""

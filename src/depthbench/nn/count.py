@@ -1,5 +1,10 @@
 """Parameter counts, from the model on the meta device."""
 
+from typing import Any
+
+from pydantic import model_validator
+from torch import nn
+
 from depthbench.config import Frozen
 from depthbench.designs import parse_design
 from depthbench.nn.model import Model, ModelConfig
@@ -14,18 +19,32 @@ class Parameters(Frozen):
     embedding_and_head: int
     own: int
     """What the design adds to (or, if negative, leaves out of) `prenorm`."""
+    active: int
+    """What one token uses: all, but for the experts that its routers do not choose."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_active(cls, data: Any) -> Any:
+        """Counts written before there were routers name no active ones."""
+        if isinstance(data, dict) and "total" in data:
+            return {"active": data["total"], **data}
+        return data
 
 
 def count_parameters(config: ModelConfig) -> Parameters:
     """Counts of ``config``; the design's own part is the difference to `prenorm`'s model."""
-    total, ends = _count(config)
-    plain, _ = _count(config.model_copy(update={"design": parse_design("prenorm")}))
+    model = Model.on_meta(config)
+    total, ends = _total(model), model.embed.weight.numel() + model.head.weight.numel()
+    plain = _total(Model.on_meta(config.model_copy(update={"design": parse_design("prenorm")})))
+    idle = sum(_total(branch) - branch.active() for _, branch, _ in model.sites())
     return Parameters(
-        total=total, backbone=plain - ends, embedding_and_head=ends, own=total - plain
+        total=total,
+        backbone=plain - ends,
+        embedding_and_head=ends,
+        own=total - plain,
+        active=total - idle,
     )
 
 
-def _count(config: ModelConfig) -> tuple[int, int]:
-    model = Model.on_meta(config)
-    ends = model.embed.weight.numel() + model.head.weight.numel()
-    return sum(p.numel() for p in model.parameters()), ends
+def _total(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -25,6 +25,14 @@ def plain_kernels() -> Iterator[None]:
         _plain.reset(token)
 
 
+def eager(tensor: Tensor) -> bool:
+    """Whether ``tensor`` has numbers that may decide shapes: not under `torch.compile` or on meta.
+
+    Never inside `plain_kernels`.
+    """
+    return not (tensor.is_meta or torch.compiler.is_compiling() or _plain.get())
+
+
 def fast(tensor: Tensor) -> bool:
     """Whether the version with its own backward runs on ``tensor``.
 

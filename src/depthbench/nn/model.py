@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -238,7 +238,9 @@ class Model(nn.Module):
     ) -> Any:
         whole = self.checkpointing and self.design.checkpoint_unit == "block"
         if whole and trace is None and torch.is_grad_enabled():
-            return checkpoint(self._sites, block, state, context, tap, None, use_reentrant=False)
+            return recomputed(
+                lambda own, state: self._sites(block, state, own, tap, None), context, state
+            )
         return self._sites(block, state, context, tap, trace)
 
     def _sites(
@@ -269,7 +271,7 @@ class Model(nn.Module):
             and self.design.checkpoint_unit == "branch"
             and torch.is_grad_enabled()
         ):
-            return checkpoint(branch, x, context, depth, use_reentrant=False)
+            return recomputed(lambda own, x, depth: branch(x, own, depth), context, x, depth)
         return branch(x, context, depth, memory)
 
     def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
@@ -342,6 +344,23 @@ def check_padding(padding: Tensor | None, batch: int, length: int) -> None:
             f"padding = {padding.tolist()} must name, for each of {batch} sequences, 0 to "
             f"{length - 1} tokens on the left that are no text"
         )
+
+
+def recomputed(run: Callable[..., Any], context: Context, *inputs: Any) -> Any:
+    """``run(context, *inputs)``, computed again in the backward pass instead of kept.
+
+    Each run notes loads in a list of its own, and only the first one's are handed on.
+    """
+
+    def apart(*inputs: Any) -> tuple[Any, list[Load]]:
+        loads: list[Load] = []
+        own = replace(context, loads=None if context.loads is None else loads)
+        return run(own, *inputs), loads
+
+    result, loads = checkpoint(apart, *inputs, use_reentrant=False)
+    if context.loads is not None:
+        context.loads.extend(loads)
+    return result
 
 
 def places(program: Sequence[int]) -> list[int]:

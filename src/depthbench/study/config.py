@@ -9,6 +9,7 @@ from depthbench.data.config import DataConfig
 from depthbench.designs import label_of, parse_design
 from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
+from depthbench.nn.backbones import parse_backbone
 from depthbench.nn.branch import Backbone
 from depthbench.shapes import Shape
 from depthbench.train.config import TrainConfig
@@ -21,7 +22,15 @@ def _design(value: Any) -> DesignConfig:
         raise ValueError(str(error)) from None
 
 
+def _backbone(value: Any) -> Backbone:
+    try:
+        return parse_backbone(value)
+    except DepthbenchError as error:
+        raise ValueError(str(error)) from None
+
+
 StudyDesign = Annotated[SerializeAsAny[DesignConfig], BeforeValidator(_design)]
+StudyBackbone = Annotated[SerializeAsAny[Backbone], BeforeValidator(_backbone)]
 LearningRate = Annotated[float, Field(gt=0)]
 
 
@@ -111,7 +120,7 @@ class StudyConfig(Frozen):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
     train: TrainConfig = TrainConfig()
     data: DataConfig = DataConfig()
-    backbone: Backbone = Backbone()
+    backbone: StudyBackbone = Backbone()
 
     @model_validator(mode="after")
     def _no_repeats(self) -> Self:

@@ -125,6 +125,7 @@ def _shapes(
             vocab=vocab,
             tolerance=config.tolerance,
             design=design if config.own_parameters == "counted" else "prenorm",
+            backbone=study.backbone,
         )
         found = [one.shape for one in solved]
     return tuple(sorted(found, key=lambda shape: (shape.layers, -shape.width)))

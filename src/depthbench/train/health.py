@@ -27,6 +27,15 @@ class Health(Frozen):
     """Mean cosine of ``z_i`` and ``z_{i+1}`` over tokens."""
 
 
+class RoutedHealth(Health):
+    """With what the routers did, bottom first."""
+
+    expert_share: list[list[float | None]]
+    """Of a router's choices that went to each of its experts."""
+    busiest_share: list[float | None]
+    """Of its choices that went to the busiest expert; ``1 / experts`` where loads are even."""
+
+
 def norm_of(tensors: Iterable[Tensor]) -> Tensor:
     """Euclidean norm of all entries together; reads only, scales nothing."""
     return torch.nn.utils.get_total_norm(list(tensors))
@@ -42,7 +51,7 @@ def measure(model: Model, optimizer: torch.optim.AdamW, tokens: Tensor) -> Healt
     model(tokens, trace=trace)
     states = [state.float() for state in trace.depth_states]
     pairs = itertools.pairwise(states)
-    return Health(
+    health = Health(
         gradient_norm=gradients,
         gradient_bottom_over_top=bottom / top if bottom is not None and top else None,
         update_over_weight=[_finite(_update_ratio(block, optimizer)) for block in blocks],
@@ -52,6 +61,13 @@ def measure(model: Model, optimizer: torch.optim.AdamW, tokens: Tensor) -> Healt
         neighbour_cosine=[
             _finite(nn.functional.cosine_similarity(a, b, dim=-1).mean()) for a, b in pairs
         ],
+    )
+    if not trace.loads:
+        return health
+    return RoutedHealth(
+        **health.resolved(),
+        expert_share=[[_finite(share) for share in load.share] for load in trace.loads],
+        busiest_share=[_finite(load.share.max()) for load in trace.loads],
     )
 
 

@@ -17,6 +17,8 @@ from depthbench.data.loss import LossSum, next_token_loss
 from depthbench.errors import DepthbenchError
 from depthbench.files import append_line, make_folder, save_atomic, write_atomic
 from depthbench.machine import choose_dtype
+from depthbench.nn.backbones import backbone_kind
+from depthbench.nn.branch import Load
 from depthbench.nn.model import Model
 from depthbench.nn.parameters import decayed
 from depthbench.train.config import TrainConfig, TrialConfig
@@ -39,6 +41,19 @@ class Outcome:
     final_train_loss: float | None = None
     domains: dict[str, LossSum] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step did."""
+
+    loss: float
+    """Cross entropy alone."""
+    grad_norm: float
+    """Before clipping."""
+    rate: float
+    router_penalty: float | None
+    """What was added to the loss; None without routers."""
 
 
 @dataclass
@@ -82,6 +97,7 @@ class Trial:
         self.notes = [note] if note else []
         self.model = Model.build(config.model, config.seed, self.device)
         self.model.checkpointing = train.checkpointing
+        self.kind = backbone_kind(config.model.backbone)
         with_decay, without = decayed(self.model)
         self.optimizer = torch.optim.AdamW(
             [
@@ -106,7 +122,8 @@ class Trial:
         seconds, loss, domains = 0.0, float("nan"), {}
         for step in range(train.steps):
             started = time.perf_counter()
-            loss, grad_norm, rate = self._step(step)
+            made = self._step(step)
+            loss, grad_norm = made.loss, made.grad_norm
             seconds += time.perf_counter() - started
             done = step + 1
             reason = self.divergence.check(step, loss, grad_norm)
@@ -115,9 +132,12 @@ class Trial:
                 "tokens": self._tokens(done),
                 "train_loss": loss if _is_finite(loss) else None,
                 "grad_norm": grad_norm if _is_finite(grad_norm) else None,
-                "learning_rate": rate,
+                "learning_rate": made.rate,
                 "tokens_per_second": self._tokens(done) / seconds,
             }
+            if made.router_penalty is not None:
+                penalty = made.router_penalty
+                record["router_penalty"] = penalty if _is_finite(penalty) else None
             if reason is not None:
                 self._log(record)
                 tokens = self._tokens(done)
@@ -136,30 +156,32 @@ class Trial:
             self._save()
         return outcome
 
-    def _step(self, step: int) -> tuple[float, float, float]:
-        """Loss, gradient norm and learning rate of one optimizer step."""
+    def _step(self, step: int) -> Step:
+        """One optimizer step, on the cross entropy and what routers add to it."""
         train = self.config.train
         rate = train.learning_rate(step, self.config.learning_rate)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         inputs, targets = self.dataset.batch(self.config.seed, step, train.sequences, train.length)
+        loads: list[Load] = []
         with self._autocast():
-            logits = self._logits(inputs)
+            logits = self._logits(inputs, loads)
         flat = logits.float().flatten(0, 1)
         loss = functional.cross_entropy(flat, targets.to(self.device).flatten())
+        penalty = self.kind.penalty(loads) if loads else None
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        (loss if penalty is None else loss + penalty).backward()
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         norm = norm_of(gradients)
         grad_norm = norm.item()
         if _is_finite(grad_norm):
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), train.max_grad_norm, norm)
             self.optimizer.step()
-        return loss.item(), grad_norm, rate
+        return Step(loss.item(), grad_norm, rate, None if penalty is None else penalty.item())
 
-    def _logits(self, inputs: Tensor) -> Tensor:
+    def _logits(self, inputs: Tensor, loads: list[Load] | None = None) -> Tensor:
         """Over the tokenizer's vocabulary: rows that only pad the embedding are no prediction."""
-        return self.model(inputs.to(self.device))[..., : self.dataset.vocab]
+        return self.model(inputs.to(self.device), loads=loads)[..., : self.dataset.vocab]
 
     def _tokens(self, steps: int) -> int:
         return steps * self.config.train.sequences * self.config.train.length
