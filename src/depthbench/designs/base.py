@@ -42,7 +42,16 @@ class DesignConfig(Frozen):
 class Card:
     """Facts about a design for tables and documentation."""
 
-    family: Literal["baseline", "norm placement", "residual scale", "streams", "depth attention"]
+    family: Literal[
+        "baseline",
+        "norm placement",
+        "residual scale",
+        "gate",
+        "streams",
+        "depth attention",
+        "depth average",
+        "negative control",
+    ]
     sources: str
     """What a site reads."""
     weights: Literal["fixed", "learned", "dynamic"]
@@ -90,6 +99,10 @@ class Route:
 
     depth: Depth | None = None
 
+    def mixes(self) -> tuple[Float[Tensor, "*bt s s"], ...]:
+        """The matrices that mixed streams, if there are any."""
+        return ()
+
 
 class Connection(Parametrised, ABC, Generic[S]):
     """Parameters and read/write rule of one site."""
@@ -127,6 +140,12 @@ class Design(Parametrised, ABC, Generic[S]):
     checkpoint_unit: ClassVar[Literal["block", "branch"]] = "block"
     """What activation checkpointing recomputes. ``branch`` where the state grows with depth:
     its sources are kept anyway, so recomputing their mixes would save nothing."""
+    mixing_error: ClassVar[float | None] = None
+    """Largest error of a row's or column's sum, where mixing matrices are to be doubly stochastic,
+    at random parameters; None where they are free or absent."""
+    autocast_distance: ClassVar[float] = 0.02
+    """Largest distance of the logits under bfloat16 autocast to float32's, over their size: a few
+    units of 2^-8. More where nothing carries the state past the branches, which are rounded."""
     in_attention: ClassVar[bool] = False
     """Whether it changes what happens inside attention, so that it needs this package's own."""
     reads_marks: ClassVar[bool] = False
@@ -145,6 +164,10 @@ class Design(Parametrised, ABC, Generic[S]):
     def starts(self) -> dict[str, Start]:
         """No parameters at the root, unless a design says otherwise."""
         return {}
+
+    def distance_at_start(self) -> float | None:
+        """`start_distance`, unless options change it."""
+        return self.start_distance
 
     def branch_scale(self, role: Role) -> float:
         """Factor on the start's standard deviation of a branch matrix."""
