@@ -153,12 +153,13 @@ def assert_equation(
     equation: Equation,
     program: Sequence[int] | None = None,
     without_effect: Callable[[str], bool] = lambda name: False,
+    naive: Callable[[dict[str, Tensor], Shape], Oracle] = Oracle,
 ) -> None:
     """The model's logits, and the gradient of every parameter, are the equation's.
 
     Twice: with the operations that have their own backward, and with torch's alone.
     ``without_effect`` names parameters that the equation itself does not depend on, so that both
-    gradients are 0 up to rounding.
+    gradients are 0 up to rounding. ``naive`` has the branches of another backbone.
     """
     model = random_model(config)
     tokens = tokens_of(config.shape)
@@ -166,7 +167,7 @@ def assert_equation(
         name: parameter.detach().clone().requires_grad_()
         for name, parameter in model.named_parameters()
     }
-    oracle = Oracle(leaves, config.shape)
+    oracle = naive(leaves, config.shape)
     expected = torch.stack(
         [oracle.logits(equation(oracle, oracle["embed.weight"][sequence])) for sequence in tokens]
     )

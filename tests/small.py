@@ -46,6 +46,7 @@ def make_dataset(folder: Path, **data: Any) -> Dataset:
 def trial_config(dataset: Dataset, **changes: Any) -> TrialConfig:
     """A trial of ``prenorm``; ``changes`` go to the model, the training or the trial by name."""
     model = {"shape": changes.pop("shape", SHAPE), "design": changes.pop("design", "prenorm")}
+    model |= {"backbone": changes.pop("backbone", "dense")}
     trial = {
         name: changes.pop(name, default) for name, default in (("learning_rate", 1e-2), ("seed", 0))
     }

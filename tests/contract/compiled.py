@@ -3,7 +3,8 @@
 Between models the compiler is reset, as whoever compiles many in one process must: it counts the
 compilations of all models together and gives up at eight.
 
-Usage: ``python -m tests.contract.compiled LAYERSxWIDTH,… LABEL …``; prints one JSON object a model:
+Usage: ``python -m tests.contract.compiled LAYERSxWIDTH,… LABEL …``, where a label such as
+``hc on moe`` names another backbone than the dense one; prints one JSON object a model:
 compilations over its batches, and the largest distance of logits and gradients to plain running,
 each over the largest value. A graph break is an error.
 """
@@ -45,7 +46,8 @@ def gradients_of(model: Model, logits: Tensor) -> Tensor:
 def report(label: str, layers: int, width: int) -> dict[str, float]:
     """Three batches with other tokens and other parameters, compiled and not."""
     shape = Shape(layers=layers, width=width, heads=4, kv_heads=2, ffn=24, vocab=99)
-    model = random_model(config_of(VARIANTS[label], shape))
+    design, _, backbone = label.partition(" on ")
+    model = random_model(config_of(VARIANTS[design], shape, name=backbone or "dense"))
     backend = CountingBackend()
     torch.compiler.reset()
     compiled = torch.compile(model, backend=backend, fullgraph=True)

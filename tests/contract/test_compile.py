@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from depthbench.nn.backbones import BACKBONES
 from tests.contract.variants import DEFAULTS, VARIANTS
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +34,9 @@ def test_every_variant_compiles_once_at_every_shape() -> None:
 
 def test_every_design_compiles_once() -> None:
     assert_compiles_once(["2x16"], list(DEFAULTS))
+
+
+def test_every_backbone_compiles_once() -> None:
+    others = [name for name in BACKBONES if name != "dense"]
+    labels = [f"{design} on {name}" for name in others for design in ("prenorm", "hc", "attnres")]
+    assert_compiles_once(["2x16"], labels)
