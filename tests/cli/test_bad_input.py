@@ -123,6 +123,19 @@ SETTINGS = {
         ["vocab = 50000", "Set vocab to"],
     ),
     "domain beside own text": (["data.domains=['code']"], ["remove one of the two"]),
+    "unknown backbone": (["backbone=mou"], ["unknown backbone 'mou'", "did you mean 'moe'?"]),
+    "unknown setting of a backbone": (
+        ["backbone.name=moe", "backbone.expert=4"],
+        ["backbone 'moe': unknown key 'expert'", "did you mean 'experts'?"],
+    ),
+    "setting of another backbone": (
+        ["backbone.experts=4"],
+        ["backbone 'dense': unknown key 'experts'", "Allowed: depth_scaled_init"],
+    ),
+    "design that a backbone cannot have": (
+        ["backbone.name=hybrid", "designs=['moda']"],
+        ["design 'moda' on backbone 'hybrid'", 'Set backbone.name = "dense"'],
+    ),
     "name that is a path": (["name='../x'"], ["name = '../x'", "pattern"]),
 }
 
