@@ -16,13 +16,18 @@ from depthbench.shapes import Shape
 from tests.oracles import CONTEXT
 
 SHAPE = Shape(layers=4, width=12, heads=2, kv_heads=1, ffn=10, vocab=19)
-DESIGNS = ["attnres", "block_attnres"]
+SPECS = {
+    "attnres": {"name": "attnres"},
+    "block_attnres": {"name": "block_attnres", "blocks": 3},
+    "boundary": {"name": "block_attnres", "blocks": 3, "definition": "boundary"},
+    "recency": {"name": "block_attnres", "blocks": 3, "definition": "recency"},
+}
+DESIGNS = list(SPECS)
 
 
 def model_of(design: str, dtype: torch.dtype = torch.float64) -> Model:
     """Random in every parameter: at the start all queries are 0."""
-    spec = {"name": design, "blocks": 3} if design == "block_attnres" else design
-    model = Model.build(ModelConfig(shape=SHAPE, design=parse_design(spec)), 0)
+    model = Model.build(ModelConfig(shape=SHAPE, design=parse_design(SPECS[design])), 0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

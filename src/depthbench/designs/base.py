@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from jaxtyping import Float
-from pydantic import field_validator
+from pydantic import ConfigDict, field_validator
 from torch import Tensor
 
 from depthbench.config import Frozen
@@ -22,6 +22,8 @@ S = TypeVar("S")
 class DesignConfig(Frozen):
     """Options of a design; every concrete config names its design by the default of ``name``."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     name: str
 
     @field_validator("name")
@@ -36,6 +38,11 @@ class DesignConfig(Frozen):
     def notable(cls) -> tuple[dict[str, Any], ...]:
         """Options that only matter together, to be checked and shown beside one at a time."""
         return ()
+
+    @classmethod
+    def drawn(cls) -> dict[str, Any]:
+        """Options at which a figure of four blocks shows the wiring; the defaults unless given."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """A bank of depth sources and its softmax mixes: what AttnRes designs share."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import final
 
 import torch
 from jaxtyping import Float
@@ -48,7 +50,7 @@ class PlainBank:
 
 
 @dataclass(frozen=True)
-class Sources:
+class Sources(ABC):
     """Sources in order of their making, and what every later mix makes of each.
 
     A mix ``k`` has the query ``w_k ⊙ gain_k``, a parameter; so one product of a source with all
@@ -61,9 +63,9 @@ class Sources:
     run: int
     """Number of neighbouring sites whose outputs add up to one source."""
     running: Float[Tensor, "b t d"] | None = None
-    """Sum of the outputs of a run that is not complete."""
+    """Sum of outputs that is not a source yet."""
     next_mix: int | None = None
-    """Mix that reads next; None before the first site, which has one source."""
+    """Mix that belongs to the last site; None before the first, which has one source."""
     position: int = 0
     """Place of the next site."""
 
@@ -79,12 +81,22 @@ class Sources:
         kind = FastBank if fast(embedding) else PlainBank
         return cls(embedding, kind(at_least_float32(queries), eps).append(embedding), run)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the run of the last site is not complete."""
+        return self.running is not None
+
     def at(self, position: int) -> "Sources":
         """Moved on to ``position``; a running sum whose run ends before it is frozen."""
         moved = replace(self, position=position)
-        if self.running is None or position // self.run == (self.position - 1) // self.run:
+        if not self.begun or position // self.run == (self.position - 1) // self.run:
             return moved
-        return replace(moved, bank=self.bank.append(self.running), running=None)
+        return moved.frozen()
+
+    def frozen(self) -> "Sources":
+        """With the running sum as one more source."""
+        assert self.running is not None
+        return replace(self, bank=self.bank.append(self.running), running=None)
 
     def after(self, route: SourceRoute) -> "Sources":
         """Behind the mix that returned ``route``: gradients go on where that mix leaves them."""
@@ -93,20 +105,42 @@ class Sources:
         return replace(self, bank=replace(self.bank, chain=route.chain))
 
     def add(self, y: Float[Tensor, "b t d"], mix: int) -> "Sources":
-        """With one more branch output; ``mix`` reads next."""
+        """With one more branch output, of the site that mix ``mix`` belongs to."""
         total = y if self.running is None else self.running + y
         written = replace(self, running=total, next_mix=mix, position=self.position + 1)
         return written.at(written.position)
 
+    @abstractmethod
+    def mix(self) -> tuple[Float[Tensor, "b t d"], SourceRoute]:
+        """What the next site reads."""
+
+    def readout(self) -> Float[Tensor, "b t d"]:
+        """What the final norm reads."""
+        return self.mix()[0]
+
+    def alone(self) -> tuple[Float[Tensor, "b t d"], SourceRoute]:
+        """The embedding as it is, where it is the only source."""
+        return self.first, SourceRoute(weights=torch.ones_like(self.bank.values[0][None, ..., 0]))
+
+    def running_logit(self, mix: int) -> Float[Tensor, "b t"] | None:
+        """What mix ``mix`` makes of the running sum, if there is one."""
+        if self.running is None:
+            return None
+        query = self.bank.queries[mix : mix + 1]
+        return source_logits(self.running, query, self.bank.eps)[..., 0]
+
+
+@final
+@dataclass(frozen=True)
+class SumSources(Sources):
+    """A site mixes the complete sums of runs and, if its run has begun, the running sum."""
+
     def mix(self) -> tuple[Float[Tensor, "b t d"], SourceRoute]:
         """``Σ_i a_i v_i`` with ``a = softmax_i(w · RMSNorm(v_i))``; one source passes as it is."""
-        bank, running, logit = self.bank, self.running, None
         if self.next_mix is None:
-            return self.first, SourceRoute(weights=torch.ones_like(bank.values[0][None, ..., 0]))
-        if running is not None:
-            query = bank.queries[self.next_mix : self.next_mix + 1]
-            logit = source_logits(running, query, bank.eps)[..., 0]
-        mixed, weights, chain = bank.mix(self.next_mix, running, logit)
+            return self.alone()
+        logit = self.running_logit(self.next_mix)
+        mixed, weights, chain = self.bank.mix(self.next_mix, self.running, logit)
         return mixed, SourceRoute(weights=weights, chain=chain)
 
 

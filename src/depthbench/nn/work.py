@@ -25,6 +25,10 @@ class Work:
             self.sums + other.sums,
         )
 
+    def times(self, count: int) -> "Work":
+        """``count`` of these."""
+        return Work(self.products * count, self.attention * count, self.sums * count)
+
     @property
     def total(self) -> int:
         """All of one forward."""
