@@ -130,12 +130,12 @@ def test_streams_have_an_axis_of_their_own(design: DesignConfig) -> None:
     model = random_model(config_of(design))
     assert isinstance(model.design, StreamDesign)
     state = model.design.open(model.embed(tokens_of(GQA)), CONTEXT)
-    assert state.shape == (2, 6, model.design.config.streams, 32)
+    assert state.shape == (2, 6, model.design.streams, 32)
     for block in range(3):
         for connection in connections_of(model, block):
             x, route = connection.read(state)
             state = connection.write(state, torch.ones_like(x), route, None)
-            assert state.shape == (2, 6, model.design.config.streams, 32)
+            assert state.shape == (2, 6, model.design.streams, 32)
 
 
 def connections_of(model: Model, number: int) -> list[Connection[Any]]:

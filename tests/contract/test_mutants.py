@@ -14,7 +14,10 @@ import pytest
 
 import depthbench
 from tests.contract.mutant import Mutant
+from tests.contract.mutants_backbones import BACKBONES
 from tests.contract.mutants_classic import CLASSIC
+from tests.contract.mutants_depth import DEPTH
+from tests.contract.mutants_streams import STREAMS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(depthbench.__file__).parent
@@ -126,9 +129,9 @@ SLOW = [
     ),
     Mutant(
         "mhc: write with one sigmoid",
-        "designs/mhc.py",
-        "write=2 * torch.sigmoid(write)",
-        "write=torch.sigmoid(write)",
+        "designs/manifold.py",
+        "write=2 * torch.sigmoid",
+        "write=torch.sigmoid",
         "designs/test_mhc.py",
     ),
     Mutant(
@@ -147,7 +150,7 @@ SLOW = [
     ),
     Mutant(
         "mhc: A transposed",
-        "designs/mhc.py",
+        "designs/stream_connection.py",
         "mix_and_write(state, route.mix, y",
         "mix_and_write(state, route.mix.mT, y",
         "designs/test_mhc.py",
@@ -321,6 +324,9 @@ SLOW = [
         "nn/test_functions.py",
     ),
     *CLASSIC,
+    *DEPTH,
+    *BACKBONES,
+    *STREAMS,
 ]
 
 

@@ -28,13 +28,16 @@ def alternatives(annotation: Any, default: Any) -> list[Any]:
 
 
 def variants_of(name: str) -> list[DesignConfig]:
-    """The default, then each alternative value of each option, then what the config notes."""
+    """The default, then each alternative value of each option, then what the config notes.
+
+    An option that not every small model can have names its alternatives in its field's examples.
+    """
     configs = [parse_design(name)]
     for option, field in REGISTRY[name].Config.model_fields.items():
         if option != "name":
             configs += [
                 parse_design({"name": name, option: value})
-                for value in alternatives(field.annotation, field.default)
+                for value in field.examples or alternatives(field.annotation, field.default)
             ]
     notable = REGISTRY[name].Config.notable()
     return configs + [parse_design({"name": name, **options}) for options in notable]

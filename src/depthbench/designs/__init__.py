@@ -9,12 +9,15 @@ from depthbench.designs.attnres import AttnRes
 from depthbench.designs.base import Design, DesignConfig
 from depthbench.designs.block_attnres import BlockAttnRes
 from depthbench.designs.deepnorm import DeepNorm
+from depthbench.designs.frac import Frac
 from depthbench.designs.hc import HyperConnections
 from depthbench.designs.keel import Keel
 from depthbench.designs.lns import LNS
 from depthbench.designs.mhc import MHC
+from depthbench.designs.mhc_lite import MHCLite
 from depthbench.designs.moda import MoDA
 from depthbench.designs.prenorm import PreNorm
+from depthbench.designs.resi_dual import ResiDual
 from depthbench.designs.sandwich import Sandwich
 from depthbench.designs.wrapped import Wrapped
 from depthbench.errors import DepthbenchError, unknown
@@ -30,6 +33,9 @@ REGISTRY: dict[str, type[Design[Any]]] = {
     "attnres": AttnRes,
     "block_attnres": BlockAttnRes,
     "moda": MoDA,
+    "resi_dual": ResiDual,
+    "mhc_lite": MHCLite,
+    "frac": Frac,
 }
 
 

@@ -7,18 +7,18 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from depthbench.designs.base import Card, Connection, DesignConfig, Entry, Site
-from depthbench.designs.fast_streams import (
-    mix_and_write,
-    normed_projection_fast,
-    read_streams,
-)
-from depthbench.designs.streams import StreamDesign, StreamRoute
+from depthbench.designs.base import Card, DesignConfig, Fact, Site
+from depthbench.designs.fast_streams import normed_projection_fast
+from depthbench.designs.measure import filled, noise
+from depthbench.designs.measure_streams import mixing, tanh_of_normed, writing
+from depthbench.designs.stream_connection import StreamConnection
+from depthbench.designs.streams import MixedStreamDesign, StreamRoute
 from depthbench.nn.branch import Backbone
 from depthbench.nn.kernels import fast
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Start, constant, values, zeros
 from depthbench.nn.precision import at_least_float32, full_precision
+from depthbench.nn.work import Work
 from depthbench.shapes import Shape
 
 
@@ -34,7 +34,7 @@ class HyperConnectionConfig(DesignConfig):
 
 
 @final
-class HyperConnection(Connection[Tensor]):
+class HyperConnection(StreamConnection):
     """``x = N(Σ_i α_i H_i)``, new ``H_j = Σ_i A[i, j] H_i + β_j y``.
 
     Each of ``α``, ``A``, ``β`` is a static part plus ``scale · tanh(norm(H) W)``, with one norm
@@ -44,11 +44,10 @@ class HyperConnection(Connection[Tensor]):
     def __init__(
         self, config: HyperConnectionConfig, site: Site, shape: Shape, backbone: Backbone
     ) -> None:
-        super().__init__()
+        super().__init__(config.streams, shape, backbone)
         self.config = config
         self.first = site.number % config.streams
         m, d = config.streams, shape.width
-        self.norm = RMSNorm(d, backbone.norm_eps)
         self.static_read = nn.Parameter(torch.empty(m))
         self.static_write = nn.Parameter(torch.empty(m))
         if config.mix:
@@ -95,25 +94,16 @@ class HyperConnection(Connection[Tensor]):
                 all_columns = torch.tanh(nn.functional.linear(normed, self.dynamic))
         return all_columns.split([1, len(self.dynamic) - 2, 1], dim=-1)
 
-    def read(self, state: Float[Tensor, "b t s d"]) -> tuple[Float[Tensor, "b t d"], StreamRoute]:
-        route = self.route(state)
-        assert route.read is not None
-        return self.norm(read_streams(state, route.read)), route
-
-    def write(
-        self,
-        state: Float[Tensor, "b t s d"],
-        y: Float[Tensor, "b t d"],
-        route: StreamRoute,
-        entry: Entry | None,
-    ) -> Float[Tensor, "b t s d"]:
-        assert route.write is not None
-        with full_precision(state):
-            return mix_and_write(state, route.mix, y, route.write)
+    def work(self, length: int) -> Work:
+        """One projection of every stream, the read, the mix and the write."""
+        joined = self.joining_work(length, mixed=self.config.mix)
+        if not self.config.dynamic:
+            return joined
+        return joined + Work(products=2 * length * self.streams * self.dynamic.numel())
 
 
 @final
-class HyperConnections(StreamDesign):
+class HyperConnections(MixedStreamDesign):
     """Hyper-Connections (arXiv 2409.19606), static and dynamic part.
 
     Starts as `prenorm`: ``α = e_(ℓ mod m)``, ``A = I``, ``β = 1``, ``W = 0``.
@@ -133,3 +123,25 @@ class HyperConnections(StreamDesign):
 
     def connection(self, site: Site) -> HyperConnection:
         return HyperConnection(self.config, site, self.shape, self.backbone)
+
+    @torch.no_grad()
+    def facts(self) -> list[Fact]:
+        """One entry of ``A`` and one of ``β``, as their equations say for a made-up state."""
+        connection = filled(self.connection(Site(0, self.shape.layers)))
+        state = noise(1, 1, self.streams, self.shape.width)
+        mix = connection.static_mix[0, -1] if self.config.mix else torch.eye(self.streams)[0, -1]
+        write = connection.static_write[-1]
+        if self.config.dynamic:
+            connection.dynamic.mul_(self.shape.width**-0.5)
+            gain, eps = connection.norm_streams.gain, self.backbone.norm_eps
+            columns = connection.dynamic
+            if self.config.mix:
+                first = tanh_of_normed(columns[-2], state[0, 0, 0], gain, eps)
+                mix = mix + connection.scale_read * first
+            last = tanh_of_normed(columns[-1], state[0, 0, -1], gain, eps)
+            write = write + connection.scale_write * last
+        mixed, written = mixing(connection, state)[0, -1], writing(connection, state)[-1]
+        return [
+            Fact("first old stream in last new", mixed.item(), mix.item()),
+            Fact("output in last new stream", written.item(), write.item()),
+        ]

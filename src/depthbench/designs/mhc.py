@@ -5,23 +5,23 @@ from typing import ClassVar, Literal, final
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from depthbench.designs.base import Card, Connection, DesignConfig, Entry, Site
+from depthbench.designs.base import Card, DesignConfig, Fact, Site
 from depthbench.designs.fast_sinkhorn import sinkhorn_fast
-from depthbench.designs.fast_streams import mix_and_write, normed_projection, read_streams
+from depthbench.designs.manifold import ManifoldConnection
+from depthbench.designs.measure import farthest, filled, noise
+from depthbench.designs.measure_streams import mixing, writing
 from depthbench.designs.sinkhorn import sinkhorn_plain
-from depthbench.designs.streams import StreamDesign, StreamRoute
+from depthbench.designs.streams import MixedStreamDesign
 from depthbench.nn.branch import Backbone
 from depthbench.nn.kernels import fast
-from depthbench.nn.norm import RMSNorm
-from depthbench.nn.parameters import Start, constant, values, zeros
-from depthbench.nn.precision import full_precision
+from depthbench.nn.parameters import Start, constant, values
 from depthbench.shapes import Shape
 
 
 class MHCConfig(DesignConfig):
-    """``start``: `identity` starts as `prenorm` (to about 1e-3 a site), `paper` as published."""
+    """``start``: `identity` starts as `prenorm`, up to the norms' eps; `paper` as published."""
 
     name: str = "mhc"
     streams: int = Field(default=4, ge=1)
@@ -32,76 +32,32 @@ class MHCConfig(DesignConfig):
 
 
 @final
-class MHCConnection(Connection[Tensor]):
-    """``x = N(Σ_i σ(α̃_i) H_i)``, new ``H_j = Σ_i Sinkhorn(Ã)[i, j] H_i + 2σ(β̃_j) y``.
-
-    Logits: the RMS-normed concatenation of all streams (no gain) times one projection to
-    ``m + m + m²`` (α̃, β̃, Ã row by row), times a gate for each of the three, plus a bias.
-    """
+class MHCConnection(ManifoldConnection):
+    """``x = N(Σ_i σ(α̃_i) H_i)``, new ``H_j = Σ_i Sinkhorn(Ã)[i, j] H_i + 2σ(β̃_j) y``."""
 
     def __init__(self, config: MHCConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
-        super().__init__()
+        m = config.streams
+        super().__init__(m, (m, m), config.gate, shape, backbone)
         self.config = config
-        self.eps = backbone.norm_eps
-        self.first = site.number % config.streams
-        m, d = config.streams, shape.width
-        self.norm = RMSNorm(d, backbone.norm_eps)
-        self.projection = nn.Parameter(torch.empty(m * m + 2 * m, m * d))
-        self.gates = nn.Parameter(torch.empty(3))
-        self.bias_read = nn.Parameter(torch.empty(m))
-        self.bias_write = nn.Parameter(torch.empty(m))
-        self.bias_mix = nn.Parameter(torch.empty(m, m))
+        self.first = site.number % m
 
-    def starts(self) -> dict[str, Start]:
-        m = self.config.streams
+    def bias_starts(self) -> dict[str, Start]:
+        m = self.streams
         high, on, off = {"identity": (8.0, 0.0, -8.0), "paper": (3.0, 3.0, -3.0)}[self.config.start]
         return {
-            "projection": zeros(decay=True),
-            "gates": constant(self.config.gate),
             "bias_read": values([high if i == self.first else -high for i in range(m)]),
             "bias_write": constant(0.0),
             "bias_mix": values([[on if i == j else off for j in range(m)] for i in range(m)]),
         }
 
-    def logits(
-        self, streams: Float[Tensor, "b t s d"]
-    ) -> tuple[Float[Tensor, "b t s"], Float[Tensor, "b t s"], Float[Tensor, "b t s s"]]:
-        """``α̃``, ``β̃`` and ``Ã``, in float32 or better."""
-        m = self.config.streams
-        product = normed_projection(streams.flatten(2), self.projection, self.eps)
-        read, write, mix = product.split([m, m, m * m], dim=-1)
-        return (
-            self.gates[0] * read + self.bias_read,
-            self.gates[1] * write + self.bias_write,
-            self.gates[2] * mix.unflatten(-1, (m, m)) + self.bias_mix,
-        )
-
-    def read(self, state: Float[Tensor, "b t s d"]) -> tuple[Float[Tensor, "b t d"], StreamRoute]:
-        read, write, mix = self.logits(state)
-        route = StreamRoute(
-            read=torch.sigmoid(read),
-            mix=sinkhorn_fast(mix, rounds=self.config.rounds)
-            if fast(state)
-            else sinkhorn_plain(mix, self.config.rounds),
-            write=2 * torch.sigmoid(write),
-        )
-        assert route.read is not None
-        return self.norm(read_streams(state, route.read)), route
-
-    def write(
-        self,
-        state: Float[Tensor, "b t s d"],
-        y: Float[Tensor, "b t d"],
-        route: StreamRoute,
-        entry: Entry | None,
-    ) -> Float[Tensor, "b t s d"]:
-        assert route.write is not None
-        with full_precision(state):
-            return mix_and_write(state, route.mix, y, route.write)
+    def mix(self, logits: Float[Tensor, "b t s s"]) -> Float[Tensor, "b t s s"]:
+        if fast(logits):
+            return sinkhorn_fast(logits, rounds=self.config.rounds)
+        return sinkhorn_plain(logits, self.config.rounds)
 
 
 @final
-class MHC(StreamDesign):
+class MHC(MixedStreamDesign):
     """Manifold-constrained Hyper-Connections (arXiv 2512.24880)."""
 
     Config = MHCConfig
@@ -117,3 +73,23 @@ class MHC(StreamDesign):
 
     def connection(self, site: Site) -> MHCConnection:
         return MHCConnection(self.config, site, self.shape, self.backbone)
+
+    @torch.no_grad()
+    def facts(self) -> list[Fact]:
+        """Sums of the mixing matrix, and what a write does where its logit is 0.
+
+        Few rounds make only the columns exact, so logits are small here, for the rows.
+        """
+        connection = filled(self.connection(Site(0, self.shape.layers)))
+        for parameter in connection.parameters():
+            parameter.mul_(0.02)
+        state = noise(1, 1, self.streams, self.shape.width)
+        matrix = mixing(connection, state)
+        connection.gates.zero_()
+        connection.bias_write.zero_()
+        ones = torch.ones(self.streams, dtype=matrix.dtype)
+        return [
+            Fact("column sums from 1, at most", farthest(matrix.sum(0), ones), 0.0),
+            Fact("row sums from 1, at most", farthest(matrix.sum(1), ones), 0.0, tolerance=1e-3),
+            Fact("output in a stream at logit 0", writing(connection, state)[0].item(), 1.0),
+        ]

@@ -1,6 +1,6 @@
 """What designs with several streams share: `(b, t, s, d)` states and their products."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -21,21 +21,37 @@ class StreamRoute(Route):
     """``A[i, j]``: how much of old stream ``i`` goes to new stream ``j``; None for no mixing."""
     write: Float[Tensor, "*bt s"] | None = None
 
+    def mixes(self) -> tuple[Float[Tensor, "*bt s s"], ...]:
+        return () if self.mix is None else (self.mix,)
+
 
 class StreamDesign(Design[Tensor], ABC):
-    """``m`` streams that start as copies of the embedding and are read out as their mean.
+    """Several streams, on an axis of their own, that start as copies of the embedding."""
+
+    @property
+    @abstractmethod
+    def streams(self) -> int:
+        """Number of streams."""
+
+    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t s d"]:
+        return embedding.unsqueeze(2).repeat(1, 1, self.streams, 1)
+
+    def depth_state(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t width"]:
+        return state.flatten(2)
+
+
+class MixedStreamDesign(StreamDesign, ABC):
+    """``m`` streams that every site mixes, read out as their mean.
 
     The mean, not the sum: the readout stays on the scale of one stream.
     """
 
-    def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> Float[Tensor, "b t s d"]:
-        return embedding.unsqueeze(2).repeat(1, 1, self.config.streams, 1)
+    @property
+    def streams(self) -> int:
+        return self.config.streams
 
     def readout(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t d"]:
         return state.mean(2)
-
-    def depth_state(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t width"]:
-        return state.flatten(2)
 
 
 def mix_and_write_plain(
