@@ -17,3 +17,6 @@ class Marks(Frozen):
     @classmethod
     def _in_order(cls, ends: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(set(ends)))
+
+
+NO_MARKS = Marks()

@@ -72,7 +72,7 @@ class Attention(Branch):
         if depth is None:
             with no_autocast(x):
                 out = self._over_time(query, key, value, None)
-            return self.o(out.flatten(2)), None
+            return self.o(out.flatten(2).to(self.o.weight.dtype)), None
         value = mixed_values(value, depth)
         before = qkv[..., : (heads + kv_heads) * self.head_dim].unflatten(-1, (-1, self.head_dim))
         entry = Entry(channels_first(before[:, :, heads:], paired=True), channels_first(value))
@@ -83,7 +83,7 @@ class Attention(Branch):
         else:
             with no_autocast(x):
                 out = self._over_time(query, key, value, None)
-        return self.o(out.flatten(2)), entry
+        return self.o(out.flatten(2).to(self.o.weight.dtype)), entry
 
     def new_memory(self, room: Room) -> KeyValues:
         return KeyValues(room, self.kv_heads, self.head_dim)

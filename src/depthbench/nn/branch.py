@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from depthbench.config import Frozen
-from depthbench.marks import Marks
+from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.cache import Cache, Memory, Room
 from depthbench.nn.parameters import Parametrised, Projection
 from depthbench.nn.rope import PairTurns, pair_turns
@@ -18,7 +18,6 @@ from depthbench.nn.work import Work
 
 Role = Literal["qk", "v", "o", "gate_up", "down"]
 """Matrices of the branches, as far as designs start them at different scales."""
-NO_MARKS = Marks()
 
 
 class Backbone(Frozen):

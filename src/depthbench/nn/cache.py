@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from depthbench.marks import NO_MARKS, Marks
+
 
 @dataclass(frozen=True)
 class Room:
@@ -18,6 +20,8 @@ class Room:
     device: torch.device
     dtype: torch.dtype
     """Of keys and values."""
+    marks: Marks = NO_MARKS
+    """What the design is told of the tokens."""
 
 
 class Memory(ABC):

@@ -202,7 +202,7 @@ class Model(nn.Module):
         that of keys and values, the weights' unless given.
         """
         weight = self.embed.weight
-        room = Room(batch, capacity, weight.device, dtype or weight.dtype)
+        room = Room(batch, capacity, weight.device, dtype or weight.dtype, self.config.marks)
         check_padding(padding, batch, capacity)
         sites = list(self.sites())
         return Cache(
