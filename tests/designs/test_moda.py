@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from depthbench.families import family
 from depthbench.nn.attention import Attention
 from depthbench.nn.branch import Context, Depth, Entry
-from depthbench.nn.model import Model
+from depthbench.nn.count import count_parameters
 from depthbench.nn.rope import rotary_table
 from depthbench.shapes import Shape
 from tests.oracles import (
@@ -22,21 +23,25 @@ from tests.oracles import (
 )
 
 
-def equation_of(turned: bool) -> Callable[[Oracle, Tensor], Tensor]:
-    """The equation; attention stores K before RoPE and V, feed-forward ``W_kv x``, not the last."""
+def equation_of(turned: bool, postnorm: bool = False) -> Callable[[Oracle, Tensor], Tensor]:
+    """The equation; attention stores K before RoPE and V, feed-forward ``W_kv x``, not the last.
+
+    What is stored is made of the branch's input: of ``N(h)``, with ``postnorm`` of ``h``.
+    """
 
     def equation(o: Oracle, h: Tensor) -> Tensor:
         entries: list[tuple[Tensor, Tensor]] = []
         keys, n = o.shape.kv_heads * o.shape.head_dim, o.shape.head_dim
         for site in range(o.shape.sites):
-            x = o.norm(site, h)
+            x = h if postnorm else o.norm(site, h)
             if site % 2 == 0:
-                h = h + o.attention(site, x, entries, turn_entries=turned)
+                y = o.attention(site, x, entries, turn_entries=turned)
                 _, key, value = o.qkv(site, x)
                 entries.append((key, value))
-                continue
-            h = h + o.swiglu(site, x)
-            if site < o.shape.sites - 1:
+            else:
+                y = o.swiglu(site, x)
+            h = o.norm(site, h + y) if postnorm else h + y
+            if site % 2 and site < o.shape.sites - 1:
                 stored = x @ o.own(site, "kv.weight").T
                 entries.append(
                     (stored[:, :keys].reshape(-1, o.shape.kv_heads, n),
@@ -61,6 +66,20 @@ def equation_of(turned: bool) -> Callable[[Oracle, Tensor], Tensor]:
 def test_logits_and_gradients(shape: Shape, turned: bool) -> None:
     table = {"name": "moda", "rotate_depth_keys": turned}
     assert_equation(config_of(table, shape), equation_of(turned))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shape", [GQA, GQA.model_copy(update={"layers": 2})], ids=["L3", "L2"])
+def test_post_norm(shape: Shape, turned: bool) -> None:
+    table = {"name": "moda", "rotate_depth_keys": turned, "postnorm": True}
+    assert_equation(config_of(table, shape), equation_of(turned, postnorm=True))
+
+
+def test_a_single_post_norm_block_is_one_of_postnorm() -> None:
+    shape = GQA.model_copy(update={"layers": 1})
+    table = {"name": "moda", "postnorm": True}
+    moda, plain = (random_model(config_of(design, shape)) for design in (table, "postnorm"))
+    assert_equal(moda(tokens_of(shape)), plain(tokens_of(shape)), "logits")
 
 
 def test_a_single_block_has_no_depth_entries() -> None:
@@ -89,11 +108,11 @@ def test_position_drops_out_of_the_depth_logit_only_if_depth_keys_turn(turned: b
     assert distance < 1e-12 if turned else distance > 0.01
 
 
-def test_published_size() -> None:
+@pytest.mark.parametrize("postnorm", [False, True])
+def test_published_size(postnorm: bool) -> None:
     """48.2 M more than pre-norm at L = 24, d = 1024: ``2 d·kv_heads·head_dim (L - 1)``."""
-    shape = Shape(layers=24, width=1024, heads=16, kv_heads=16, ffn=2816, vocab=1000)
-    moda, plain = (
-        sum(p.numel() for p in Model.on_meta(config_of(name, shape)).parameters())
-        for name in ("moda", "prenorm")
-    )
-    assert moda - plain == 2 * 1024 * 1024 * 23 == 48_234_496
+    (shape,) = (shape for shape in family("400m") if shape.layers == 24)
+    assert (shape.width, shape.kv_heads * shape.head_dim, shape.vocab) == (1024, 1024, 50280)
+    counts = count_parameters(config_of({"name": "moda", "postnorm": postnorm}, shape))
+    plain = count_parameters(config_of("prenorm", shape))
+    assert counts.total - plain.total == counts.own == 2 * 1024 * 1024 * 23 == 48_234_496

@@ -11,13 +11,20 @@ from depthbench.designs.block_attnres import BlockAttnRes
 from depthbench.designs.deepnorm import DeepNorm
 from depthbench.designs.frac import Frac
 from depthbench.designs.hc import HyperConnections
+from depthbench.designs.highway import Highway
 from depthbench.designs.keel import Keel
+from depthbench.designs.layerscale import LayerScale
 from depthbench.designs.lns import LNS
 from depthbench.designs.mhc import MHC
 from depthbench.designs.mhc_lite import MHCLite
+from depthbench.designs.mix_ln import MixLN
 from depthbench.designs.moda import MoDA
+from depthbench.designs.ngpt import NGPT
+from depthbench.designs.plain import Plain
+from depthbench.designs.postnorm import PostNorm
 from depthbench.designs.prenorm import PreNorm
 from depthbench.designs.resi_dual import ResiDual
+from depthbench.designs.rezero import ReZero
 from depthbench.designs.sandwich import Sandwich
 from depthbench.designs.wrapped import Wrapped
 from depthbench.errors import DepthbenchError, unknown
@@ -33,6 +40,13 @@ REGISTRY: dict[str, type[Design[Any]]] = {
     "attnres": AttnRes,
     "block_attnres": BlockAttnRes,
     "moda": MoDA,
+    "postnorm": PostNorm,
+    "mix_ln": MixLN,
+    "rezero": ReZero,
+    "layerscale": LayerScale,
+    "highway": Highway,
+    "plain": Plain,
+    "ngpt": NGPT,
     "resi_dual": ResiDual,
     "mhc_lite": MHCLite,
     "frac": Frac,

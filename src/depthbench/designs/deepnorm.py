@@ -10,10 +10,12 @@ from depthbench.designs.base import (
     Connection,
     DesignConfig,
     Entry,
+    Fact,
     Route,
     Site,
     TensorDesign,
 )
+from depthbench.designs.measure import coefficients, noise, rms, started
 from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Role
 from depthbench.nn.norm import LayerNorm, RMSNorm
@@ -81,3 +83,18 @@ class DeepNorm(TensorDesign):
     def connection(self, site: Site) -> DeepNormConnection:
         alpha = (2 * self.shape.layers) ** 0.25
         return DeepNormConnection(self.config, alpha, self.shape, self.backbone.norm_eps)
+
+    def facts(self) -> list[Fact]:
+        layers = self.shape.layers
+        site = started(self.connection(Site(1, layers)))
+        h, y = (noise(1, 1, self.shape.width, seed=s, scale=1e3) for s in (0, 1))
+        if self.config.norm == "layernorm":
+            h, y = (z - z.mean() for z in (h, y))
+        written = site.write(h, y, site.read(h)[1], None)
+        skip, branch = coefficients(written, h, y)
+        start = self.branch_scale("o") / self.branch_scale("qk")
+        return [
+            Fact("skip over branch in the written state", skip / branch, (2 * layers) ** 0.25),
+            Fact("RMS of the written state", rms(written), 1.0),
+            Fact("start of outputs over start of queries", start, (8 * layers) ** -0.25),
+        ]

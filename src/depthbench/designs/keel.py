@@ -10,10 +10,12 @@ from depthbench.designs.base import (
     Connection,
     DesignConfig,
     Entry,
+    Fact,
     Route,
     Site,
     TensorDesign,
 )
+from depthbench.designs.measure import coefficients, farthest, noise, started
 from depthbench.nn.branch import Backbone
 from depthbench.nn.norm import RMSNorm
 from depthbench.shapes import Shape
@@ -69,3 +71,18 @@ class Keel(TensorDesign):
 
     def connection(self, site: Site) -> KeelConnection:
         return KeelConnection(site, self.shape, self.backbone)
+
+    def facts(self) -> list[Fact]:
+        layers = self.shape.layers
+        h, y = (noise(1, 1, self.shape.width, seed=s, scale=1e3) for s in (0, 1))
+        written = []
+        for number in (0, 1, 2 * layers - 1):
+            site = started(self.connection(Site(number, layers)))
+            written.append(site.write(h, y, site.read(h)[1], None))
+        second, last = (coefficients(total, h, y) for total in written[1:])
+        factor = 2.0 * layers if layers > 1 else 1.0
+        return [
+            Fact("first attention: distance from h + y", farthest(written[0], h + y), 0.0),
+            Fact("first feed-forward: skip over branch", second[0] / second[1], 1.0),
+            Fact("last site: skip over branch", last[0] / last[1], factor),
+        ]

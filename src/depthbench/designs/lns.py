@@ -10,10 +10,12 @@ from depthbench.designs.base import (
     Connection,
     DesignConfig,
     Entry,
+    Fact,
     Route,
     Site,
     TensorDesign,
 )
+from depthbench.designs.measure import coefficients, noise, rms, started
 from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Backbone
 from depthbench.nn.norm import RMSNorm
@@ -72,3 +74,18 @@ class LNS(TensorDesign):
 
     def connection(self, site: Site) -> LNSConnection:
         return LNSConnection(site, self.shape, self.backbone)
+
+    def facts(self) -> list[Fact]:
+        layers = self.shape.layers
+        h, y = (noise(1, 3, self.shape.width, seed=s, scale=1e3) for s in (0, 1))
+        inputs = []
+        for number in (2 * layers - 2, 2 * layers - 1):
+            site = started(self.connection(Site(number, layers)))
+            x, route = site.read(h)
+            inputs.append(rms(x))
+            skip, branch = coefficients(site.write(h, y, route, None), h, y)
+        return [
+            Fact("RMS of the last attention's input", inputs[0], 1 / layers**0.5),
+            Fact("RMS of the last feed-forward's input", inputs[1], 1 / layers**0.5),
+            Fact("skip over branch in the written state", skip / branch, 1.0),
+        ]

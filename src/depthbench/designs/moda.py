@@ -1,12 +1,15 @@
 """MoDA: attention looks over the sequence and, for the same token, over depth."""
 
+from abc import ABC
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
 from jaxtyping import Float
 from torch import Tensor
 
-from depthbench.designs.base import Card, Connection, Design, DesignConfig, Route, Site
+from depthbench.designs.base import Card, Connection, Design, DesignConfig, Fact, Route, Site
+from depthbench.designs.measure import coefficients, noise, uniform
+from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Backbone, Context, Depth, Entry
 from depthbench.nn.fast_depth import channels_first
 from depthbench.nn.kernels import fast
@@ -17,14 +20,16 @@ from depthbench.shapes import Shape
 
 
 class MoDAConfig(DesignConfig):
-    """``rotate_depth_keys``: turn depth keys as the query is, so position drops out of the logit.
+    """Both options are off by default.
 
-    Off by default, as in the published code: the query meets the stored keys after its own
-    rotation.
+    ``rotate_depth_keys``: turn depth keys as the query is, so position drops out of the logit. In
+    the published code the query meets the stored keys after its own rotation.
+    ``postnorm``: ``x = h``, ``h ← N(h + y)`` instead of ``x = N(h)``, ``h ← h + y``.
     """
 
     name: str = "moda"
     rotate_depth_keys: bool = False
+    postnorm: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,25 +47,43 @@ class StoreRoute(Route):
     stored: Entry | None = None
 
 
+class MoDAConnection(Connection[DepthCache], ABC):
+    """``x = N(h)``, ``h ← h + y``; with ``postnorm`` ``x = h``, ``h ← N(h + y)``."""
+
+    def __init__(self, config: MoDAConfig, shape: Shape, backbone: Backbone) -> None:
+        super().__init__()
+        self.postnorm = config.postnorm
+        self.norm = RMSNorm(shape.width, backbone.norm_eps)
+
+    def input_of(self, stream: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """The branch's input ``x``, which is also what a site stores keys and values of."""
+        return stream if self.postnorm else self.norm(stream)
+
+    def added(
+        self, stream: Float[Tensor, "b t d"], y: Float[Tensor, "b t d"]
+    ) -> Float[Tensor, "b t d"]:
+        """The stream after the branch's output ``y``."""
+        return self.norm(stream + y) if self.postnorm else stream + y
+
+
 @final
-class MoDAAttentionConnection(Connection[DepthCache]):
-    """``x = N(h)``, attention also over the depth cache; stores its K before RoPE and its V."""
+class MoDAAttentionConnection(MoDAConnection):
+    """Attention also over the depth cache; stores its K before RoPE and its V."""
 
     def __init__(self, config: MoDAConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
-        super().__init__()
+        super().__init__(config, shape, backbone)
         self.entries = 2 * site.block
         self.width = shape.width
         self.rotated = config.rotate_depth_keys
-        self.norm = RMSNorm(shape.width, backbone.norm_eps)
 
     def read(self, state: DepthCache) -> tuple[Float[Tensor, "b t d"], Route]:
-        return self.norm(state.stream), Route(depth=Depth(state.entries, self.rotated))
+        return self.input_of(state.stream), Route(depth=Depth(state.entries, self.rotated))
 
     def write(
         self, state: DepthCache, y: Float[Tensor, "b t d"], route: Route, entry: Entry | None
     ) -> DepthCache:
         assert entry is not None
-        return DepthCache(state.stream + y, (*state.entries, entry))
+        return DepthCache(self.added(state.stream, y), (*state.entries, entry))
 
     def work(self, length: int) -> Work:
         """Scores and values over the depth cache."""
@@ -68,19 +91,18 @@ class MoDAAttentionConnection(Connection[DepthCache]):
 
 
 @final
-class MoDAFeedForwardConnection(Connection[DepthCache]):
-    """``x = N(h)``, ``h ← h + y``; stores ``W_kv x``, but for the last site, which none reads."""
+class MoDAFeedForwardConnection(MoDAConnection):
+    """Stores ``W_kv x``, but for the last site, which none reads."""
 
-    def __init__(self, site: Site, shape: Shape, backbone: Backbone) -> None:
-        super().__init__()
+    def __init__(self, config: MoDAConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
+        super().__init__(config, shape, backbone)
         self.head_dim = shape.head_dim
-        self.norm = RMSNorm(shape.width, backbone.norm_eps)
         keys = shape.kv_heads * shape.head_dim
         rows = [(2 * keys, backbone.init_std)]
         self.kv = None if site.block == site.layers - 1 else Projection(shape.width, rows)
 
     def read(self, state: DepthCache) -> tuple[Float[Tensor, "b t d"], StoreRoute]:
-        x = self.norm(state.stream)
+        x = self.input_of(state.stream)
         if self.kv is None:
             return x, StoreRoute()
         key, value = self.kv(x).unflatten(-1, (-1, self.head_dim)).chunk(2, dim=2)
@@ -91,7 +113,7 @@ class MoDAFeedForwardConnection(Connection[DepthCache]):
     def write(
         self, state: DepthCache, y: Float[Tensor, "b t d"], route: StoreRoute, entry: Entry | None
     ) -> DepthCache:
-        written = replace(state, stream=state.stream + y)
+        written = replace(state, stream=self.added(state.stream, y))
         if route.stored is None:
             return written
         return replace(written, entries=(*state.entries, route.stored))
@@ -99,13 +121,15 @@ class MoDAFeedForwardConnection(Connection[DepthCache]):
 
 @final
 class MoDA(Design[DepthCache]):
-    """Mixture-of-Depths Attention (arXiv 2603.15619), pre-norm.
+    """Mixture-of-Depths Attention (arXiv 2603.15619).
 
     The softmax of every attention runs over the causal sequence and, for the same token, over the
-    keys and values that earlier sites stored for it. The first attention site has none.
+    keys and values that earlier sites stored for it. The first attention site has none. Pre-norm
+    unless ``postnorm``, which the paper found to be the better.
     """
 
     Config = MoDAConfig
+    in_attention: ClassVar[bool] = True
     checkpoint_unit: ClassVar[Literal["block", "branch"]] = "branch"
     card: ClassVar[Card] = Card(
         family="depth attention",
@@ -116,10 +140,18 @@ class MoDA(Design[DepthCache]):
         paper="arXiv 2603.15619",
     )
 
+    def check(self) -> None:
+        if self.backbone.name == "hybrid":
+            raise DepthbenchError(
+                "design 'moda' on backbone 'hybrid': its softmax over depth is attention's, and "
+                "the state-space half of the site would not see the depth cache. "
+                'Set backbone.name = "dense" or "moe", or choose another design'
+            )
+
     def connection(self, site: Site) -> Connection[DepthCache]:
         if site.attention:
             return MoDAAttentionConnection(self.config, site, self.shape, self.backbone)
-        return MoDAFeedForwardConnection(site, self.shape, self.backbone)
+        return MoDAFeedForwardConnection(self.config, site, self.shape, self.backbone)
 
     def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> DepthCache:
         return DepthCache(embedding)
@@ -129,3 +161,25 @@ class MoDA(Design[DepthCache]):
 
     def depth_state(self, state: DepthCache) -> Float[Tensor, "b t d"]:
         return state.stream
+
+    def facts(self) -> list[Fact]:
+        """Entries are counted on a state that all sites have written to."""
+        layers, shape = self.shape.layers, self.shape
+        h, y = (noise(1, 1, shape.width, seed=s, scale=1e3) for s in (0, 1))
+        entry = Entry(*(noise(1, 1, shape.kv_heads, shape.head_dim, seed=s) for s in (2, 3)))
+        state, seen, written = DepthCache(h), [], h
+        for number in range(2 * layers):
+            site = uniform(self.connection(Site(number, layers)), 1.0)
+            route = site.read(state)[1]
+            if route.depth is not None:
+                seen.append(float(len(route.depth.entries)))
+            state = site.write(replace(state, stream=h), y, route, entry)
+            written = state.stream
+        skip, branch = coefficients(written, h, y)
+        expected = [2.0 * block for block in range(layers)]
+        return [
+            Fact("depth entries that all attentions see", sum(seen), sum(expected)),
+            Fact("depth entries that the last attention sees", seen[-1], expected[-1]),
+            Fact("depth entries at the end", float(len(state.entries)), 2.0 * layers - 1),
+            Fact("skip over branch in the written state", skip / branch, 1.0),
+        ]

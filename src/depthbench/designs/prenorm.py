@@ -10,10 +10,12 @@ from depthbench.designs.base import (
     Connection,
     DesignConfig,
     Entry,
+    Fact,
     Route,
     Site,
     TensorDesign,
 )
+from depthbench.designs.measure import coefficients, noise, rms, started
 from depthbench.nn.branch import Backbone
 from depthbench.nn.norm import RMSNorm
 from depthbench.shapes import Shape
@@ -63,3 +65,14 @@ class PreNorm(TensorDesign):
 
     def connection(self, site: Site) -> PreNormConnection:
         return PreNormConnection(self.shape, self.backbone)
+
+    def facts(self) -> list[Fact]:
+        site = started(self.connection(Site(1, self.shape.layers)))
+        h, y = (noise(1, 3, self.shape.width, seed=s, scale=1e3) for s in (0, 1))
+        x, route = site.read(h)
+        skip, branch = coefficients(site.write(h, y, route, None), h, y)
+        return [
+            Fact("skip in the written state", skip, 1.0),
+            Fact("branch in the written state", branch, 1.0),
+            Fact("RMS of the branch's input", rms(x), 1.0),
+        ]

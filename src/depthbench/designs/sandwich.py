@@ -10,10 +10,12 @@ from depthbench.designs.base import (
     Connection,
     DesignConfig,
     Entry,
+    Fact,
     Route,
     Site,
     TensorDesign,
 )
+from depthbench.designs.measure import coefficients, noise, rms, started
 from depthbench.nn.branch import Backbone
 from depthbench.nn.norm import RMSNorm
 from depthbench.shapes import Shape
@@ -63,3 +65,14 @@ class Sandwich(TensorDesign):
 
     def connection(self, site: Site) -> SandwichConnection:
         return SandwichConnection(self.shape, self.backbone)
+
+    def facts(self) -> list[Fact]:
+        site = started(self.connection(Site(1, self.shape.layers)))
+        h, y = (noise(1, 1, self.shape.width, seed=s, scale=1e3) for s in (0, 1))
+        x, route = site.read(h)
+        written = site.write(h, y, route, None)
+        return [
+            Fact("skip in the written state", coefficients(written, h, y)[0], 1.0),
+            Fact("RMS of what is added", rms(written - h), 1.0),
+            Fact("RMS of the branch's input", rms(x), 1.0),
+        ]
