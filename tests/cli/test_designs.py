@@ -92,6 +92,22 @@ def test_one_design_shows_options_and_defaults():
     assert "softmax over [sequence, depth]; h ← h + y" in printed("moda")
 
 
+def test_option_that_may_stay_unset():
+    (option,) = json.loads(printed("layerscale", "--json"))["options"]
+    assert (option["default"], option["allowed"]) == (None, "number, ≥ 0 | unset")
+    assert any(
+        line.split()[:2] == ["start", "unset"] for line in printed("layerscale").splitlines()
+    )
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_design_shows_its_options(name: str):
+    row = json.loads(printed(name, "--json"))
+    shown = printed(name)
+    assert all(option["name"] in shown for option in row["options"])
+    assert [o["name"] for o in row["options"]] == list(REGISTRY[name].Config.model_fields)[1:]
+
+
 def test_json_of_one_has_options():
     row = json.loads(printed("hc", "--json"))
     assert {o["name"]: o["default"] for o in row["options"]} == {
