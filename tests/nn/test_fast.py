@@ -55,6 +55,16 @@ def test_equals_plain_in_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["norm", "gate", "turn"])
+@torch.no_grad()
+def test_equals_plain_where_nothing_is_differentiated(name: str) -> None:
+    quick, plain, inputs = case(name)
+    torch.testing.assert_close(quick(*inputs), plain(*inputs), rtol=1e-12, atol=1e-12)
+    if name == "norm":
+        low = inputs[0].bfloat16()
+        assert quick(low, inputs[1]).dtype == plain(low, inputs[1]).dtype
+
+
+@pytest.mark.parametrize("name", ["norm", "gate", "turn"])
 def test_gradient_and_second_derivative(name: str) -> None:
     quick, plain, inputs = case(name)
     leaves = [x.requires_grad_() for x in inputs]

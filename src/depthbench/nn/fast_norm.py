@@ -68,4 +68,7 @@ def rms_norm_fast(
     x: Float[Tensor, "*axes d"], gain: Float[Tensor, "d"], eps: float
 ) -> Float[Tensor, "*axes d"]:
     """`rms_norm_plain` with its own backward."""
+    if not torch.is_grad_enabled():
+        same = x.to(gain.dtype)
+        return (same * rms_scale(same, eps)).mul_(gain)
     return _RMSNorm.apply(x, gain, eps)  # pyright: ignore[reportReturnType]

@@ -39,4 +39,6 @@ class _Gate(torch.autograd.Function):
 
 def gate_fast(gate_up: Float[Tensor, "*axes two_f"]) -> Float[Tensor, "*axes f"]:
     """`gate_plain` with its own backward."""
+    if not torch.is_grad_enabled():
+        return gate_plain(gate_up)
     return _Gate.apply(gate_up)  # pyright: ignore[reportReturnType]
