@@ -1,26 +1,29 @@
 """``depthbench designs``: the table of residual designs, or one design and its options."""
 
 import json
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from depthbench.designs import REGISTRY, design_class, parse_design
-from depthbench.nn.count import count_parameters
-from depthbench.nn.model import ModelConfig
-from depthbench.shapes import Shape
+from depthbench.designs import REGISTRY, design_class
+from depthbench.docs.rows import options_of, row_of, shown, words_of
+from depthbench.errors import DepthbenchError
+from depthbench.files import user_path
 
 EXAMPLE = """Examples:
 
 depthbench designs
 
 depthbench designs hc
+
+depthbench designs --docs docs
 """
-STATED = Shape(layers=24, width=1024, heads=16, kv_heads=16, ffn=2736, vocab=50280)
-"""The shape that the column of own parameters is counted at: the middle of the 400m family."""
 WIDE = 180
 """Columns of the table where the output is no terminal that knows its own."""
 
@@ -35,11 +38,24 @@ def designs(
         str | None, typer.Argument(help="One design: its card and options.", show_default="all")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    docs: Annotated[
+        str | None,
+        typer.Option("--docs", help="Write designs.md and its figures to this folder: minutes."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Of --docs: designs at once; default: one a core."),
+    ] = None,
 ) -> None:
     """List the residual designs: what a site reads, its weights, its own parameters, its paper.
 
     The number of own parameters is counted at 24 layers of width 1024 with 16 heads.
     """
+    if docs is not None:
+        if name is not None or as_json:
+            raise DepthbenchError("--docs writes all designs. Leave out the name and --json")
+        _write_docs(user_path(docs), workers or os.cpu_count() or 1)
+        return
     if name is not None:
         row = {**row_of(name), "options": options_of(name)}
         typer.echo(json.dumps(row, indent=2, ensure_ascii=False)) if as_json else _show_one(row)
@@ -48,41 +64,22 @@ def designs(
     typer.echo(json.dumps(rows, indent=2, ensure_ascii=False)) if as_json else _show_all(rows)
 
 
-def row_of(name: str) -> dict[str, Any]:
-    """Card of a design, and its own parameters at `STATED` as the model has them."""
-    card = design_class(name).card
-    config = ModelConfig(shape=STATED, design=parse_design(name))
-    return {
-        "name": name,
-        "family": card.family,
-        "sources": card.sources,
-        "weights": card.weights,
-        "own": card.own,
-        "own_at_24_layers_width_1024": count_parameters(config).own,
-        "equation": card.equation,
-        "paper": card.paper,
-        "peak_lr": card.peak_lr,
-    }
+def meanings(row: dict[str, Any]) -> list[str]:
+    """What the config says of its options, and they of themselves."""
+    own = [f"{o['name']}: {o['meaning']}" for o in row["options"] if o["meaning"]]
+    return [words_of(design_class(row["name"]).Config), *own]
 
 
-def options_of(name: str) -> list[dict[str, Any]]:
-    """Options of a design: name, default and what is allowed, from its config's JSON schema."""
-    config = design_class(name).Config
-    default = config(name=name).resolved()
-    properties = config.model_json_schema()["properties"]
-    return [
-        {"name": key, "default": default[key], "allowed": _allowed(schema)}
-        for key, schema in properties.items()
-        if key != "name"
-    ]
+def _write_docs(folder: Path, workers: int) -> None:
+    # matplotlib and the checks would slow every other command down
+    from depthbench.docs.page import write_docs
 
-
-def _allowed(schema: dict[str, Any]) -> str:
-    if "enum" in schema:
-        return " | ".join(str(value) for value in schema["enum"])
-    limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in limits.items() if key in schema]
-    return ", ".join([str(schema["type"]), *bounds])
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("measuring", total=len(REGISTRY))
+        page = write_docs(folder, workers, lambda _: progress.advance(bar))
+    typer.echo(f"{len(REGISTRY)} designs: {page}")
 
 
 def _console() -> Console:
@@ -120,6 +117,9 @@ def _show_one(row: dict[str, Any]) -> None:
     for heading in ("option", "default", "allowed"):
         options.add_column(heading)
     for option in row["options"]:
-        options.add_row(option["name"], str(option["default"]).lower(), option["allowed"])
+        options.add_row(option["name"], shown(option["default"]), escape(option["allowed"]))
     console.print()
     console.print(options)
+    console.print()
+    for line in meanings(row):
+        console.print(line, markup=False, highlight=False)

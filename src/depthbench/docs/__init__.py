@@ -1,0 +1,1 @@
+"""Documentation of every design, made from the registry and from measurements."""
