@@ -27,6 +27,7 @@ class HyperConnectionConfig(DesignConfig):
 
     name: str = "hc"
     streams: int = Field(default=4, ge=1)
+    """`m`, the number of streams."""
     mix: bool = True
     dynamic: bool = True
     scale: float = Field(default=0.01, gt=0)

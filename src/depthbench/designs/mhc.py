@@ -25,8 +25,10 @@ class MHCConfig(DesignConfig):
 
     name: str = "mhc"
     streams: int = Field(default=4, ge=1)
+    """`m`, the number of streams."""
     start: Literal["identity", "paper"] = "identity"
     rounds: int = Field(default=20, ge=1)
+    """Of Sinkhorn's normalisation of rows and columns."""
     gate: float = Field(default=0.01, gt=0)
     """Start of the three gates on the dynamic part."""
 

@@ -28,6 +28,7 @@ class MHCLiteConfig(DesignConfig):
 
     name: str = "mhc_lite"
     streams: int = Field(default=4, ge=1, le=MOST_STREAMS)
+    """`m`, the number of streams."""
     start: Literal["identity", "paper"] = "identity"
     gate: float = Field(default=0.01, gt=0)
     """Start of the three gates on the dynamic part."""
