@@ -99,12 +99,16 @@ class Attention(Branch):
         value: Float[Tensor, "b n kv hd"],
         mask: Bool[Tensor, "*rows t n"] | None,
     ) -> Float[Tensor, "b t h hd"]:
+        causal = mask is None
+        # a statement, not `and`: the length may be a symbol, but the kernel needs a truth value
+        if query.shape[1] == 1:
+            causal = False
         out = functional.scaled_dot_product_attention(
             query.transpose(1, 2),
             key.transpose(1, 2),
             value.transpose(1, 2),
             attn_mask=per_head(mask),
-            is_causal=mask is None and query.shape[1] > 1,
+            is_causal=causal,
             enable_gqa=self.heads != self.kv_heads,
         )
         return out.transpose(1, 2)
