@@ -9,6 +9,8 @@ from depthbench.designs.attnres import AttnRes
 from depthbench.designs.base import Design, DesignConfig
 from depthbench.designs.block_attnres import BlockAttnRes
 from depthbench.designs.deepnorm import DeepNorm
+from depthbench.designs.denseformer import DenseFormer
+from depthbench.designs.dynamic_dense import DynamicDense
 from depthbench.designs.frac import Frac
 from depthbench.designs.hc import HyperConnections
 from depthbench.designs.highway import Highway
@@ -26,6 +28,7 @@ from depthbench.designs.prenorm import PreNorm
 from depthbench.designs.resi_dual import ResiDual
 from depthbench.designs.rezero import ReZero
 from depthbench.designs.sandwich import Sandwich
+from depthbench.designs.value_residual import ValueResidual
 from depthbench.designs.wrapped import Wrapped
 from depthbench.errors import DepthbenchError, unknown
 
@@ -50,6 +53,9 @@ REGISTRY: dict[str, type[Design[Any]]] = {
     "resi_dual": ResiDual,
     "mhc_lite": MHCLite,
     "frac": Frac,
+    "denseformer": DenseFormer,
+    "dynamic_dense": DynamicDense,
+    "value_residual": ValueResidual,
 }
 
 

@@ -21,14 +21,13 @@ Base = tuple[Float[Tensor, "b t d"], Float[Tensor, "complete b t"]]
 
 
 class BlockAttnResConfig(DesignConfig):
-    """``blocks``: runs that the sites are grouped in; the last run may be shorter.
-
-    ``definition``: `paper`, or one of two others that are in public use; see `BlockAttnRes`.
-    """
+    """Runs of sites, and which public definition reads them; see `BlockAttnRes`."""
 
     name: str = "block_attnres"
     blocks: int = Field(default=8, ge=1)
+    """Runs that the sites are grouped in; the last run may be shorter."""
     definition: Literal["paper", "boundary", "recency"] = "paper"
+    """The paper's, mixes at run boundaries alone, or a bias on the stream as it is."""
     recency: float = 3.0
     """Start of the biases of ``definition = "recency"``."""
 

@@ -16,14 +16,13 @@ from depthbench.shapes import Shape
 
 
 class DenseFormerConfig(DesignConfig):
-    """``dilation = k`` sums over every ``k``-th output back, ``period = p`` after each p-th block.
-
-    The paper's ``k × p`` DenseFormer.
-    """
+    """``dilation = k`` and ``period = p`` give the paper's ``k × p`` DenseFormer."""
 
     name: str = "denseformer"
     dilation: int = Field(default=1, ge=1)
+    """Average over every k-th output back."""
     period: int = Field(default=1, ge=1)
+    """Average after every p-th block."""
 
 
 @final

@@ -19,10 +19,11 @@ from depthbench.shapes import Shape
 
 
 class DynamicDenseConfig(DesignConfig):
-    """``expand``: width of the inner layer, over the number of weights it makes."""
+    """Size of what makes the weights."""
 
     name: str = "dynamic_dense"
     expand: int = Field(default=1, ge=1)
+    """Width of the inner layer, over the number of weights that it makes."""
 
 
 @final

@@ -18,10 +18,11 @@ from depthbench.shapes import Shape
 
 
 class ValueResidualConfig(DesignConfig):
-    """``learned = false`` holds both coefficients at their start."""
+    """The two coefficients of a block."""
 
     name: str = "value_residual"
     learned: bool = True
+    """Train both coefficients; else they stay as they start."""
     first: float = 0.5
     """Start of ``λ1``, on the first attention's values."""
     own: float = 0.5

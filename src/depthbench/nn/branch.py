@@ -120,8 +120,8 @@ class ValueMix:
 
     value: Float[Tensor, "b t kv hd"]
     """``V_first``: values of an earlier attention."""
-    first: Float[Tensor, ""]
-    own: Float[Tensor, ""]
+    first: Float[Tensor, ""] | float
+    own: Float[Tensor, ""] | float
 
 
 @dataclass(frozen=True)
