@@ -98,7 +98,7 @@ class MHCLite(MixedStreamDesign):
     """
 
     Config = MHCLiteConfig
-    start_distance: ClassVar[float | None] = 5e-10
+    start_distance: ClassVar[float | None] = 5e-12
     mixing_error: ClassVar[float | None] = 1e-12
     card: ClassVar[Card] = Card(
         family="streams",
