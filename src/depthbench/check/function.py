@@ -19,6 +19,8 @@ def causal(subject: Subject) -> Outcome:
     """Change one token: logits before it stay, its own and later ones move."""
     tokens = tokens_of()
     before = subject.random(tokens)
+    if not before.isfinite().all():
+        return broken("the logits at random parameters are not finite")
     scale, worst = before.abs().max().item(), 0.0
     for changed in (0, 4, 9):
         other = tokens.clone()
@@ -135,17 +137,19 @@ def checkpointing(subject: Subject) -> Outcome:
 @torch.no_grad()
 def mixing(subject: Subject) -> Outcome:
     """Rows and columns of mixing matrices that are claimed to be doubly stochastic."""
-    claimed = subject.random.design.mixing_error
+    claimed = subject.random.design.mixing_error()
     if claimed is None:
         return none("no constrained mixing matrices")
     trace = Trace()
     subject.random(tokens_of(), trace=trace)
     errors = [
-        (mix.sum(axis) - 1).abs().max().item()
+        (mix.sum(axis) - 1).abs().max()
         for _, route in trace.routes
         for mix in route.mixes()
         for axis in (-1, -2)
     ]
     if not errors:
         return broken("a mixing error is claimed, but no route holds a mixing matrix")
-    return within(max(errors), claimed, "largest row or column error, parameters random")
+    # torch's maximum of NaN is NaN, Python's is not
+    largest = torch.stack(errors).max().item()
+    return within(largest, claimed, "largest row or column error, parameters random")

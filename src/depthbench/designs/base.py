@@ -147,9 +147,6 @@ class Design(Parametrised, ABC, Generic[S]):
     checkpoint_unit: ClassVar[Literal["block", "branch"]] = "block"
     """What activation checkpointing recomputes. ``branch`` where the state grows with depth:
     its sources are kept anyway, so recomputing their mixes would save nothing."""
-    mixing_error: ClassVar[float | None] = None
-    """Largest error of a row's or column's sum, where mixing matrices are to be doubly stochastic,
-    at random parameters; None where they are free or absent."""
     autocast_distance: ClassVar[float] = 0.02
     """Largest distance of the logits under bfloat16 autocast to float32's, over their size: a few
     units of 2^-8. More where nothing carries the state past the branches, which are rounded."""
@@ -175,6 +172,13 @@ class Design(Parametrised, ABC, Generic[S]):
     def distance_at_start(self) -> float | None:
         """`start_distance`, unless options change it."""
         return self.start_distance
+
+    def mixing_error(self) -> float | None:
+        """Largest error of a row's or column's sum of mixing matrices, at random parameters.
+
+        None where they need not be doubly stochastic, or there are none.
+        """
+        return None
 
     def branch_scale(self, role: Role) -> float:
         """Factor on the start's standard deviation of a branch matrix."""

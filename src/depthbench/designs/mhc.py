@@ -73,6 +73,10 @@ class MHC(MixedStreamDesign):
         paper="arXiv 2512.24880",
     )
 
+    def mixing_error(self) -> float:
+        """Sinkhorn's error falls with its rounds; how far it is off depends on the logits."""
+        return 2 / self.config.rounds
+
     def connection(self, site: Site) -> MHCConnection:
         return MHCConnection(self.config, site, self.shape, self.backbone)
 

@@ -99,7 +99,6 @@ class MHCLite(MixedStreamDesign):
 
     Config = MHCLiteConfig
     start_distance: ClassVar[float | None] = 5e-12
-    mixing_error: ClassVar[float | None] = 1e-12
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m streams",
@@ -112,6 +111,10 @@ class MHCLite(MixedStreamDesign):
 
     def distance_at_start(self) -> float | None:
         return self.start_distance if self.config.start == "identity" else None
+
+    def mixing_error(self) -> float:
+        """Of rounding alone."""
+        return 1e-12
 
     def connection(self, site: Site) -> MHCLiteConnection:
         return MHCLiteConnection(self.config, site, self.shape, self.backbone)
