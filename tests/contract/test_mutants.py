@@ -249,14 +249,14 @@ SLOW = [
     Mutant(
         "attention: not causal",
         "nn/attention.py",
-        "is_causal=True",
-        "is_causal=False",
+        "causal = mask is None",
+        "causal = False",
         "designs/test_prenorm.py",
     ),
     Mutant(
         "attention over depth: not causal",
         "nn/attention.py",
-        'scores.masked_fill(~causal, float("-inf"))',
+        'scores.masked_fill(~mask.unsqueeze(-3), float("-inf"))',
         "scores",
         "designs/test_moda.py",
     ),
@@ -362,6 +362,16 @@ def assert_killed(mutants: list[Mutant], folder: Path) -> None:
 def test_altered_equations_fail(mutants: list[Mutant], tmp_path: Path) -> None:
     """Several in one copy: none of them is in a file that another one's tests use."""
     assert_killed(mutants, tmp_path)
+
+
+def test_every_alteration_finds_its_text() -> None:
+    """So a moved line is seen at once, not when the slow tests run."""
+    stale = [
+        mutant.name
+        for mutant in QUICK + SLOW
+        if (PACKAGE / mutant.file).read_text(encoding="utf-8").count(mutant.old) != 1
+    ]
+    assert stale == []
 
 
 @pytest.mark.slow
