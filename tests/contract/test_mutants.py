@@ -17,6 +17,7 @@ from tests.contract.mutant import Mutant
 from tests.contract.mutants_backbones import BACKBONES
 from tests.contract.mutants_classic import CLASSIC
 from tests.contract.mutants_depth import DEPTH
+from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
 
 ROOT = Path(__file__).parents[2]
@@ -327,6 +328,7 @@ SLOW = [
     *DEPTH,
     *BACKBONES,
     *STREAMS,
+    *STATE,
 ]
 
 

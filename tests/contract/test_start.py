@@ -167,7 +167,7 @@ def distance_to_prenorm(design: DesignConfig, dtype: torch.dtype) -> float:
 
 @cache
 def start_logits(label: str, dtype: torch.dtype) -> Tensor:
-    """Of six blocks at the least eps."""
+    """Of six blocks at the least eps, on more tokens than a segment has by default."""
     config = config_of(VARIANTS[label], GQA.model_copy(update={"layers": 6}), norm_eps=1e-12)
     with torch.no_grad():
-        return Model.build(config, seed=0, dtype=dtype)(tokens_of(GQA, length=16))
+        return Model.build(config, seed=0, dtype=dtype)(tokens_of(GQA, length=80))

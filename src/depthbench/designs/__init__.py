@@ -8,6 +8,7 @@ from torch import nn
 from depthbench.designs.attnres import AttnRes
 from depthbench.designs.base import Design, DesignConfig
 from depthbench.designs.block_attnres import BlockAttnRes
+from depthbench.designs.cascade import Cascade
 from depthbench.designs.deepnorm import DeepNorm
 from depthbench.designs.denseformer import DenseFormer
 from depthbench.designs.dynamic_dense import DynamicDense
@@ -21,6 +22,7 @@ from depthbench.designs.mhc import MHC
 from depthbench.designs.mhc_lite import MHCLite
 from depthbench.designs.mix_ln import MixLN
 from depthbench.designs.moda import MoDA
+from depthbench.designs.momentum import Momentum
 from depthbench.designs.ngpt import NGPT
 from depthbench.designs.plain import Plain
 from depthbench.designs.postnorm import PostNorm
@@ -56,6 +58,8 @@ REGISTRY: dict[str, type[Design[Any]]] = {
     "denseformer": DenseFormer,
     "dynamic_dense": DynamicDense,
     "value_residual": ValueResidual,
+    "momentum": Momentum,
+    "cascade": Cascade,
 }
 
 
