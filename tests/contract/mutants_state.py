@@ -119,4 +119,18 @@ STATE = [
         "memory.copy_(running[:, -1:] if",
         _CASCADE,
     ),
+    Mutant(
+        "marks: a design that reads them is not told",
+        "study/plan.py",
+        "marks=self.marks if design_class(design.name).reads_marks else NO_MARKS",
+        "marks=NO_MARKS",
+        "study/test_marks.py",
+    ),
+    Mutant(
+        "marks: closing quotes hide a sentence's end",
+        "data/tokenizer.py",
+        "text[-1].isspace() or text[-1] in CLOSING",
+        "text[-1].isspace()",
+        "data/test_tokenizer.py",
+    ),
 ]

@@ -15,6 +15,7 @@ from depthbench.data.config import DataConfig
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.data.manifest import DomainFacts
 from depthbench.errors import DepthbenchError
+from depthbench.marks import Marks
 
 
 @pytest.fixture
@@ -92,6 +93,7 @@ def test_manifest_says_what_is_there(dataset: Dataset, config: DataConfig) -> No
     manifest = dataset.manifest
     assert (manifest.vocab, manifest.document_token) == (257, 256)
     assert "starts with one document token (id 256)" in manifest.document_policy
+    assert manifest.marks == Marks(document=256, sentence_ends=(33, 46, 63))
     assert manifest.origin["words"] == f"{config.paths[0]} (45 files)"
     words = manifest.domains[0]
     counts = Counter(tokens(dataset, words, "train"))
@@ -329,3 +331,28 @@ def test_one_line_a_document_file(text: Callable[[int, int], str], tmp_path: Pat
     read = documents(tokens(dataset, domain, "train"))
     read += documents(tokens(dataset, domain, "validation"))
     assert sorted(read) == sorted(text(n, 20).encode() for n in range(50))
+
+
+def test_a_manifest_of_an_earlier_format_is_refused_by_name_and_built_anew(
+    config: DataConfig, dataset: Dataset, tmp_path: Path
+) -> None:
+    file = dataset.folder / "manifest.json"
+    facts = json.loads(file.read_text())
+    del facts["sentence_ends"]
+    file.write_text(json.dumps(facts | {"format": 1}))
+    with pytest.raises(DepthbenchError) as error:
+        Dataset.open(dataset.folder)
+    assert str(error.value) == (
+        f"{file} has format 1, but this version reads 2. Prepare the data again"
+    )
+    again = prepare(config, tmp_path / "cache")
+    assert again.manifest == dataset.manifest
+
+
+def test_marks_of_a_bpe_are_its_tokenizers(config: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "told.txt").write_text("depth. width? stream! token, branch " * 400)
+    chosen = {"paths": (str(tmp_path / "told.txt"),), "tokenizer": "bpe", "vocab": 270}
+    manifest = prepare(config.model_copy(update=chosen), tmp_path / "cache").manifest
+    assert manifest.marks.document == manifest.document_token
+    assert len(manifest.marks.sentence_ends) >= 3
+    assert manifest.document_token not in manifest.marks.sentence_ends

@@ -8,7 +8,14 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from depthbench.data.sources import Document
-from depthbench.data.tokenizer import ByteTokenizer, FileTokenizer, identity, read, train_bpe
+from depthbench.data.tokenizer import (
+    ByteTokenizer,
+    FileTokenizer,
+    ends_sentence,
+    identity,
+    read,
+    train_bpe,
+)
 from depthbench.errors import DepthbenchError
 
 
@@ -165,3 +172,64 @@ def test_sizes_are_integers(bpe: FileTokenizer) -> None:
     assert bpe.table is not None
     assert bpe.table.dtype == np.int64
     assert bpe.table[bpe.document] == len("<|document|>")
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        *((text, True) for text in (".", "!", "?", "end.", " ?", "...", "?!", "1.", "。", "了！")),
+        *(
+            (text, True)
+            for text in ('."', ".)", "!”", ".’ ", ". \n", "。」", "？』", '."]\n', "。）")
+        ),
+        *(
+            (text, False)
+            for text in ("", " ", '"', ")", ",", ";", ":", "…", "、", "a", ".5", ". a")
+        ),
+        *((text, False) for text in ('".a"', "<|document|>", "，", ".-")),
+    ],
+)
+def test_a_token_ends_a_sentence_if_its_own_text_does(text: str, ends: bool) -> None:
+    assert ends_sentence(text) == ends
+
+
+def test_sentence_ends_of_bytes() -> None:
+    assert bytes(ByteTokenizer().sentence_ends) == b"!.?"
+
+
+def texts_of(found: FileTokenizer) -> set[str]:
+    """Tokens that end sentences, as the tokenizer decodes them."""
+    ids = found.sentence_ends
+    assert list(ids) == sorted(set(ids))
+    assert found.document not in ids
+    return {found.inner.decode([number], skip_special_tokens=False) for number in ids}
+
+
+def test_sentence_ends_of_a_bpe_by_what_its_tokens_stand_for() -> None:
+    """Whole characters of several bytes too; parts of one are none."""
+    words = 'He said "depth." (width?) stream.\nYes! 深い。「幅」！」 no, 1.5; '
+    found = train_bpe([[Document("a", (words * 50).encode())]], 290)
+    assert texts_of(found) >= {".", "!", "?", '."', "！"}
+    assert all(ends_sentence(text) for text in texts_of(found))
+    pieces = {found.inner.decode([i]) for i in range(found.vocab)}
+    assert {text for text in pieces if ends_sentence(text)} == texts_of(found)
+
+
+def test_sentence_ends_of_a_byte_level_file_without_decoder(tmp_path: Path) -> None:
+    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    stop = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str("。")[0][0]
+    pairs = [(stop[0], stop[1]), (stop[:2], stop[2])]
+    vocabulary = {char: i for i, char in enumerate([*characters, stop[:2], stop])}
+    inner = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.add_tokens(["so."])
+    inner.save(str(tmp_path / "t.json"))
+    found = read(tmp_path / "t.json")
+    names = {found.inner.id_to_token(number) for number in found.sentence_ends}
+    assert names == {".", "!", "?", stop, "so."}
+
+
+def test_sentence_ends_of_other_kinds(tmp_path: Path) -> None:
+    found = read(sentencepiece_like(tmp_path))
+    names = {found.inner.id_to_token(number) for number in found.sentence_ends}
+    assert names == {"<0x21>", "<0x2E>", "<0x3F>"}

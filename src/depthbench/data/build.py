@@ -84,6 +84,7 @@ def build(config: DataConfig, corpus: Corpus, folder: Path, progress: Progress) 
         ln_vocab=math.log(coder.vocab),
         document_token=coder.document,
         document_policy=document_policy(coder.document),
+        sentence_ends=coder.sentence_ends,
         origin=corpus.origin,
         domains=tuple(facts),
     )

@@ -9,8 +9,10 @@ from pydantic import Field
 from depthbench.config import Frozen
 from depthbench.data.selection import Split
 from depthbench.errors import DepthbenchError
+from depthbench.marks import Marks
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
+"""1 named no sentence-ending tokens."""
 FILE = "manifest.json"
 
 
@@ -52,7 +54,7 @@ class DomainFacts(Frozen):
 class Manifest(Frozen):
     """Facts of a dataset; `hash` names it in results."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     hash: str
     """16 hexadecimal digits of config (without paths), tokenizer and token bytes."""
     config: dict[str, Any]
@@ -65,15 +67,22 @@ class Manifest(Frozen):
     """Loss of a uniform guess in nats per token."""
     document_token: int
     document_policy: str
+    sentence_ends: tuple[int, ...]
+    """Tokens that end a sentence."""
     origin: dict[str, str]
     """Versions behind the installed corpus, or what each domain of your own was read from."""
     domains: tuple[DomainFacts, ...] = Field(min_length=1)
+
+    @property
+    def marks(self) -> Marks:
+        """What a design that reads them is told of the tokens."""
+        return Marks(document=self.document_token, sentence_ends=self.sentence_ends)
 
     @classmethod
     def load(cls, folder: Path) -> "Manifest":
         """The manifest of ``folder``.
 
-        Raises `DepthbenchError` if it is missing or broken.
+        Raises `DepthbenchError` if it is missing, broken or of another format.
         """
         path = folder / FILE
         try:
@@ -84,6 +93,12 @@ class Manifest(Frozen):
             ) from None
         except ValueError:
             raise DepthbenchError(f"{path} is no valid JSON. Prepare the data again") from None
+        found = data.get("format") if isinstance(data, dict) else None
+        if found != FORMAT:
+            raise DepthbenchError(
+                f"{path} has format {found}, but this version reads {FORMAT}. "
+                "Prepare the data again"
+            )
         return cls.parse(data, str(path))
 
 

@@ -20,6 +20,10 @@ from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import user_path
 
+STOPS = (".", "!", "?", "。", "！", "？")
+"""What ends a sentence."""
+CLOSING = "\"'”’»›」』)]}）】》〉"
+"""Quotes and brackets that may stand behind the end of a sentence, in the same token."""
 DOCUMENT = "<|document|>"
 KNOWN_DOCUMENT_TOKENS = (DOCUMENT, "<|begin_of_text|>", "<|endoftext|>", "<bos>", "<s>", "</s>")
 TRAINING_BYTES = 4_000_000
@@ -48,6 +52,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def sentence_ends(self) -> tuple[int, ...]:
+        """Ids of the tokens that end a sentence; see `ends_sentence`."""
+        ...
+
+    @property
     def description(self) -> str:
         """Kind and size in words."""
         ...
@@ -67,10 +76,15 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class ByteTokenizer:
-    """One token a byte, exact for every file; 256 starts a document."""
+    """One token a byte, exact for every file; 256 starts a document.
+
+    The bytes of ``.``, ``!`` and ``?`` end a sentence; a last byte of ``。`` ends other characters
+    too, so it does not.
+    """
 
     vocab: int = BYTE_VALUES + 1
     document: int = BYTE_VALUES
+    sentence_ends: tuple[int, ...] = tuple(sorted(b".!?"))
     description: str = "bytes (256 values and the document token)"
     json: str | None = None
 
@@ -91,6 +105,7 @@ class FileTokenizer:
     document: int
     table: NDArray[np.int64] | None
     """Bytes of each token of a byte-level vocabulary; None for other kinds."""
+    sentence_ends: tuple[int, ...]
 
     @classmethod
     def of(cls, inner: tokenizers.Tokenizer, name: str, description: str) -> Self:
@@ -103,7 +118,8 @@ class FileTokenizer:
         text = inner.to_str()
         byte_level = _is_byte_level(json.loads(text)["pre_tokenizer"])
         table = _sizes(inner, vocab) if byte_level else None
-        return cls(inner, name, description, text, vocab, document, table)
+        ends = _sentence_ends(inner, byte_level, document)
+        return cls(inner, name, description, text, vocab, document, table, ends)
 
     def encode(self, document: Document) -> Encoded:
         try:
@@ -250,6 +266,31 @@ def _is_byte_level(step: dict[str, Any] | None) -> bool:
     if step["type"] == "Sequence":
         return any(_is_byte_level(part) for part in step["pretokenizers"])
     return step["type"] == "ByteLevel"
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether the text of a token ends with a stop, closing quotes, brackets and space aside.
+
+    One token is all that is seen: the stop of an abbreviation or a number counts, and a quote
+    that is a token of its own behind the stop opens the next sentence.
+    """
+    while text and (text[-1].isspace() or text[-1] in CLOSING):
+        text = text[:-1]
+    return text.endswith(STOPS)
+
+
+def _sentence_ends(inner: tokenizers.Tokenizer, byte_level: bool, document: int) -> tuple[int, ...]:
+    """Tokens of the vocabulary, but the document token, whose own text ends a sentence."""
+    vocabulary = inner.get_vocab(with_added_tokens=True)
+    added = {token.content for token in inner.get_added_tokens_decoder().values()}
+    names = {number: token for token, number in vocabulary.items() if number != document}
+    decoder = decoders.ByteLevel()
+    if byte_level:
+        texts = [name if name in added else decoder.decode([name]) for name in names.values()]
+    else:
+        texts = inner.decode_batch([[number] for number in names], skip_special_tokens=False)
+    found = zip(names, texts, strict=True)
+    return tuple(sorted(number for number, text in found if ends_sentence(text)))
 
 
 def _sizes(inner: tokenizers.Tokenizer, vocab: int) -> NDArray[np.int64]:

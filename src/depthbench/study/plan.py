@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from depthbench.config import Frozen
-from depthbench.designs import label_of
+from depthbench.designs import design_class, label_of
 from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
 from depthbench.families import family
+from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.count import count_parameters
 from depthbench.nn.model import ModelConfig
 from depthbench.shapes import Shape
@@ -48,10 +49,17 @@ class ResolvedStudy(Frozen):
     data_hash: str
     shapes: dict[str, tuple[Shape, ...]]
     """By design label, shallow to deep."""
+    marks: Marks = NO_MARKS
+    """Of the data's tokenizer, for designs that read them."""
 
     def trial(self, design: DesignConfig, shape: Shape, rate: float, seed: int) -> TrialConfig:
         """The config of one trial."""
-        model = ModelConfig(shape=shape, design=design, backbone=self.study.backbone)
+        model = ModelConfig(
+            shape=shape,
+            design=design,
+            backbone=self.study.backbone,
+            marks=self.marks if design_class(design.name).reads_marks else NO_MARKS,
+        )
         return TrialConfig(
             model=model,
             train=self.study.train,
@@ -82,7 +90,9 @@ class ResolvedStudy(Frozen):
         return per_design + (searched - 1) * len(study.designs)
 
 
-def resolve(study: StudyConfig, data_hash: str, vocab: int) -> ResolvedStudy:
+def resolve(
+    study: StudyConfig, data_hash: str, vocab: int, marks: Marks = NO_MARKS
+) -> ResolvedStudy:
     """Solve the shapes of every design for the data's vocabulary, and build each on meta once.
 
     Raises `DepthbenchError` for impossible budgets and options that fight each other.
@@ -90,7 +100,7 @@ def resolve(study: StudyConfig, data_hash: str, vocab: int) -> ResolvedStudy:
     shapes = {
         label_of(design): _shapes(study.shapes, design, vocab, study) for design in study.designs
     }
-    resolved = ResolvedStudy(study=study, data_hash=data_hash, shapes=shapes)
+    resolved = ResolvedStudy(study=study, data_hash=data_hash, shapes=shapes, marks=marks)
     for design in study.designs:
         label = label_of(design)
         resolved.search_shape(label)

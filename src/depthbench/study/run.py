@@ -93,7 +93,8 @@ def open_study(
             ". Use --resume to continue it with this config, or --out for another folder"
         )
     say("solving shapes")
-    resolved = resolve(config, dataset.manifest.hash, dataset.vocab)
+    manifest = dataset.manifest
+    resolved = resolve(config, manifest.hash, manifest.vocab, manifest.marks)
     _check_lengths(config, dataset)
     with locked(folder):
         write_atomic(folder / FILE, tomli_w.dumps(_without_none(resolved.resolved())))
