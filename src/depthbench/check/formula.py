@@ -1,6 +1,7 @@
 """The formula for own parameters on a design's card, as a number."""
 
 import re
+from tokenize import TokenError
 
 import sympy
 from sympy.parsing.sympy_parser import (
@@ -32,5 +33,5 @@ def evaluated(formula: str, design: DesignConfig, shape: Shape) -> int | None:
     try:
         number = parse_expr(text, local_dict=names, transformations=RULES).subs(known)
         return int(number) if number.is_integer else None
-    except (SyntaxError, TypeError, ValueError, AttributeError):
+    except (SyntaxError, TokenError, TypeError, ValueError, AttributeError):
         return None

@@ -1,8 +1,11 @@
 """Check designs against all laws, several at once in processes of their own."""
 
+import inspect
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,9 @@ from depthbench.check.laws import LAWS
 from depthbench.check.signal import DEPTHS, Signal, signal_at
 from depthbench.check.subject import Subject, one_thread
 from depthbench.config import Frozen
-from depthbench.designs import add_design, parse_design
+from depthbench.designs import REGISTRY, add_design, design_class, parse_design
 from depthbench.designs.base import DesignConfig
-from depthbench.designs.own import read_design
+from depthbench.designs.own import failed, line_of, read_design
 from depthbench.errors import DepthbenchError, unknown
 from depthbench.machine import prepare_process
 from depthbench.nn.backbones import parse_backbone
@@ -51,6 +54,8 @@ class Checked(Frozen):
     signals: tuple[Signal, ...] = ()
     """The init card at every depth."""
     seconds: float
+    refused: str | None = None
+    """Why the design cannot be had on this backbone; then nothing was checked."""
 
     @property
     def broken(self) -> tuple[Finding, ...]:
@@ -61,24 +66,62 @@ class Checked(Frozen):
 def asked_for(
     spec: str | dict[str, Any], backbone: str | dict[str, Any], laws: Sequence[str]
 ) -> Asked:
-    """A design by name, by table, or by the path of a Python file (ending in ``.py``).
+    """A design by name, by table, or by the path of a Python file.
 
     Raises `DepthbenchError` for names, files and combinations that cannot be.
     """
+    asked, subject = _asked(spec, backbone, laws)
+    try:
+        # a combination that is refused is refused here, before a process starts
+        subject.on_meta()
+    except DepthbenchError:
+        raise
+    except Exception as error:
+        if asked.file is None:
+            raise
+        raise failed(Path(asked.file), error) from None
+    return asked
+
+
+def all_asked(backbone: str | dict[str, Any], laws: Sequence[str]) -> list[Asked | Checked]:
+    """Every registered design; a finished answer for those that ``backbone`` cannot carry."""
+    return [_asked_or_refused(name, backbone, laws) for name in REGISTRY]
+
+
+def _asked_or_refused(
+    name: str, backbone: str | dict[str, Any], laws: Sequence[str]
+) -> Asked | Checked:
+    asked, subject = _asked(name, backbone, laws)
+    try:
+        subject.on_meta()
+    except DepthbenchError as error:
+        return Checked(
+            label=subject.label,
+            design=subject.design,
+            backbone=subject.backbone,
+            findings=(),
+            seconds=0.0,
+            refused=str(error),
+        )
+    return asked
+
+
+def _asked(
+    spec: str | dict[str, Any], backbone: str | dict[str, Any], laws: Sequence[str]
+) -> tuple[Asked, Subject]:
     for name in laws:
         if name not in LAWS:
             raise unknown("law", name, LAWS)
-    file = spec if isinstance(spec, str) and spec.endswith(".py") else None
-    design = parse_design(_named(file) if file is not None else spec)
     kind = parse_backbone(backbone)
-    # a combination that is refused is refused here, before a process starts
-    Subject(design, kind).on_meta()
-    chosen = tuple(laws) or tuple(LAWS)
-    return Asked(design=design.resolved(), backbone=kind.resolved(), file=file, laws=chosen)
+    file = spec if isinstance(spec, str) and _is_path(spec) else None
+    design = parse_design(spec if file is None else add_design(read_design(Path(file))))
+    chosen = tuple(dict.fromkeys(laws or LAWS))
+    asked = Asked(design=design.resolved(), backbone=kind.resolved(), file=file, laws=chosen)
+    return asked, Subject(design, kind)
 
 
-def _named(file: str) -> str:
-    return add_design(read_design(Path(file)))
+def _is_path(spec: str) -> bool:
+    return spec.endswith(".py") or len(Path(spec).parts) > 1
 
 
 def check(asked: Asked) -> Checked:
@@ -103,9 +146,7 @@ def _finding(law: Law, subject: Subject) -> Finding:
     try:
         outcome = law.check(subject)
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), "")
-        said = f"{type(error).__name__}: {first}"
-        return Finding(law=law.name, status="broken", detail=said)
+        return Finding(law=law.name, status="broken", detail=_said(error, subject))
     return Finding(
         law=law.name,
         status=outcome.status,
@@ -113,6 +154,18 @@ def _finding(law: Law, subject: Subject) -> Finding:
         limit=outcome.limit,
         detail=outcome.detail,
     )
+
+
+def _said(error: Exception, subject: Subject) -> str:
+    """The first line of the message, and the line of the design's file that it came through."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    said = f"{type(error).__name__}: {first}"
+    try:
+        path = Path(inspect.getfile(design_class(subject.design.name)))
+    except (OSError, TypeError):  # a class that was typed in has no file
+        return said
+    line = line_of(error, path)
+    return said if line is None else f"{said} ({path.name}, line {line})"
 
 
 def _signals(subject: Subject) -> Iterator[Signal]:
@@ -125,21 +178,45 @@ def _signals(subject: Subject) -> Iterator[Signal]:
 
 
 def check_all(
-    asked: Sequence[Asked], workers: int, done: Callable[[Checked], None] = lambda _: None
+    asked: Sequence[Asked | Checked],
+    workers: int,
+    done: Callable[[Checked], None] = lambda _: None,
 ) -> list[Checked]:
-    """Every one, in the order asked; ``done`` is called as each ends."""
-    if workers == 1 or len(asked) == 1:
-        return [_told(check(one), done) for one in asked]
-    found: dict[int, Checked] = {}
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare) as pool:
-        futures = {pool.submit(check, one): number for number, one in enumerate(asked)}
-        for future in as_completed(futures):
-            found[futures[future]] = _told(future.result(), done)
+    """Every one, in the order given; ``done`` is called as each ends. What is checked stays.
+
+    Raises `DepthbenchError` if a design ends the process that checks it.
+    """
+    found = {number: one for number, one in enumerate(asked) if isinstance(one, Checked)}
+    left = {number: one for number, one in enumerate(asked) if isinstance(one, Asked)}
+    for one in found.values():
+        done(one)
+    if workers == 1 or len(left) == 1:
+        found |= {number: _told(check(one), done) for number, one in left.items()}
+    elif left:
+        found |= _in_processes(left, workers, done)
     return [found[number] for number in range(len(asked))]
 
 
+def _in_processes(
+    asked: dict[int, Asked], workers: int, done: Callable[[Checked], None]
+) -> dict[int, Checked]:
+    context = get_context("spawn")
+    pool = ProcessPoolExecutor(min(workers, len(asked)), mp_context=context, initializer=_prepare)
+    try:
+        futures = {pool.submit(check, one): number for number, one in asked.items()}
+        return {futures[one]: _told(one.result(), done) for one in as_completed(futures)}
+    except BrokenProcessPool:
+        raise DepthbenchError(
+            "a process that checks designs was ended from outside (out of memory?). Check fewer "
+            "at once: --workers 1"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _prepare() -> None:
+    # an interrupt ends the process without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     prepare_process(threads=1)
 
 
@@ -154,8 +231,14 @@ def all_broken(checked: Iterable[Checked]) -> list[tuple[str, Finding]]:
 
 
 def refuse_empty(specs: Sequence[str], every: bool) -> None:
-    """Raise `DepthbenchError` unless designs are named, or all are asked for, and not both."""
+    """Raise `DepthbenchError` unless designs are named, or all are asked for, and not both.
+
+    Nor may one be named twice.
+    """
     if bool(specs) == every:
         raise DepthbenchError(
             "name designs or files, or write --all. Example: depthbench check hc ./mine.py"
         )
+    for spec in specs:
+        if specs.count(spec) > 1:
+            raise DepthbenchError(f"'{spec}' is named twice: name each design once")

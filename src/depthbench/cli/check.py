@@ -12,9 +12,15 @@ from rich.table import Table
 
 from depthbench.check.law import Finding
 from depthbench.check.laws import LAWS
-from depthbench.check.run import Checked, all_broken, asked_for, check_all, refuse_empty
+from depthbench.check.run import (
+    Checked,
+    all_asked,
+    all_broken,
+    asked_for,
+    check_all,
+    refuse_empty,
+)
 from depthbench.check.signal import DEPTHS, Signal
-from depthbench.designs import REGISTRY
 from depthbench.machine import prepare_process
 
 EXAMPLE = """Examples:
@@ -51,12 +57,17 @@ def check(
 ) -> int:
     """Check designs: equation, causality, start, training, decoding, compiling, counts.
 
-    Exit code 1 if a law is broken. A file is run, as any Python module is.
+    Exit code 1 if a law is broken. A file is run, as any Python module is. With --all, designs
+    that the backbone cannot carry are named and left out.
     """
     refuse_empty(designs or [], every)
     prepare_process(threads=1)
-    specs = list(REGISTRY) if every else designs or []
-    asked = [asked_for(spec, backbone, law or []) for spec in specs]
+    laws = law or []
+    asked = (
+        all_asked(backbone, laws)
+        if every
+        else [asked_for(spec, backbone, laws) for spec in designs or []]
+    )
     with _progress() as progress:
         bar = progress.add_task("checking", total=len(asked))
         checked = check_all(asked, workers or os.cpu_count() or 1, lambda _: progress.advance(bar))
@@ -68,11 +79,11 @@ def check(
 
 
 def answer(checked: Checked) -> dict[str, Any]:
-    """One design as JSON, with what each law says."""
+    """One design as JSON, with what each law says; ``held`` is null where it was refused."""
     found = checked.resolved()
     for finding in found["findings"]:
         finding["says"] = LAWS[finding["law"]].says
-    return found | {"held": not checked.broken}
+    return found | {"held": None if checked.refused else not checked.broken}
 
 
 def _progress() -> Progress:
@@ -84,19 +95,27 @@ def _progress() -> Progress:
 def _show(checked: list[Checked]) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=WIDE)
+    ran = [one for one in checked if one.refused is None]
     if len(checked) == 1:
         console.print(findings_table(checked[0]))
     else:
-        console.print(overview(checked))
-        for label, finding in all_broken(checked):
+        console.print(overview(ran))
+        for label, finding in all_broken(ran):
             console.print(f"✗ {label}: {_sentence(finding)}", highlight=False, markup=False)
-    if any(one.signals for one in checked):
+        for one in checked:
+            if one.refused is not None:
+                console.print(f"– refused: {one.refused}", highlight=False, markup=False)
+    if any(one.signals for one in ran):
         console.print()
-        console.print(signal_table(checked))
-    broken = len(all_broken(checked))
-    laws = sum(len(one.findings) for one in checked)
+        console.print(signal_table(ran))
+    if len(ran) == 1 and ran[0].signals:
+        console.print()
+        console.print(init_card(ran[0]))
+    broken = len(all_broken(ran))
+    laws = sum(len(one.findings) for one in ran)
     end = "every law holds" if not broken else f"{broken} of {laws} laws are broken"
-    console.print(f"\n{len(checked)} checked: {end}", highlight=False)
+    refused = f", {len(checked) - len(ran)} refused" if len(ran) < len(checked) else ""
+    console.print(f"\n{len(ran)} checked{refused}: {end}", highlight=False)
 
 
 def _sentence(finding: Finding) -> str:
@@ -146,6 +165,25 @@ def signal_table(checked: list[Checked]) -> Table:
         ratios = [_number(signal and signal.gradient_ratio) for signal in signals]
         growths = [_number(signal and signal.forward_growth) for signal in signals]
         table.add_row(escape(one.label), *ratios, *growths)
+    return table
+
+
+def init_card(checked: Checked) -> Table:
+    """One design by depth, at every number of blocks: from the bottom to the top."""
+    title = "start by depth, from the bottom to the top"
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=title)
+    for heading in ("blocks", "what", "bottom", "1/4", "1/2", "3/4", "top"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    for signal in checked.signals:
+        rows = {
+            "variance of the state": signal.forward,
+            "mean square of the gradient by branch outputs": signal.backward,
+            "norm of the gradient by parameters": signal.gradient,
+        }
+        for what, values in rows.items():
+            places = [round(quarter * (len(values) - 1) / 4) for quarter in range(5)]
+            cells = [_number(values[place]) for place in places]
+            table.add_row(str(signal.layers), what, *cells)
     return table
 
 

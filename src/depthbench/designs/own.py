@@ -1,7 +1,9 @@
 """A design of your own: the one class that a Python file defines."""
 
+import hashlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import Any
 
 from depthbench.designs.base import Card, Design, DesignConfig
 from depthbench.errors import DepthbenchError
+
+
+TOLD = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 def read_design(path: Path) -> type[Design[Any]]:
@@ -33,29 +38,53 @@ def read_design(path: Path) -> type[Design[Any]]:
 
 
 def _run(path: Path) -> ModuleType:
+    """The file as a module; the same text at the same place is run once."""
     if not path.is_file():
         raise DepthbenchError(f"{path}: no such file. Name a Python file that defines a design")
-    name = f"depthbench_own_{path.stem}"
+    name = _module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise DepthbenchError(f"{path} is no Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    # dataclasses and pydantic look their module up by name
+    # dataclasses, pydantic and pickle look their module up by name
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        line = _line_of(error, path)
-        raise DepthbenchError(f"{path}{line}: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise failed(path, error) from None
     return module
 
 
-def _line_of(error: Exception, path: Path) -> str:
-    if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
+def _module_name(path: Path) -> str:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise DepthbenchError(f"{path} cannot be read: {error.strerror or error}") from None
+    mark = hashlib.sha256(bytes(path.resolve()) + b"\0" + text).hexdigest()[:12]
+    return re.sub(r"\W", "_", f"depthbench_own_{path.stem}_{mark}")
+
+
+def failed(path: Path, error: BaseException) -> DepthbenchError:
+    """What went wrong in the file at ``path``, with the line in it."""
+    line = line_of(error, path)
+    place = "" if line is None else f", line {line}"
+    said = " ".join(str(error).split())
+    return DepthbenchError(f"{path}{place}: {type(error).__name__}: {said}")
+
+
+def line_of(error: BaseException, path: Path) -> int | None:
+    """The innermost line of the file at ``path`` that ``error`` came through."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
-    return f", line {lines[-1]}" if lines else ""
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    # torch's compiler names the place in its message
+    places += [(file, int(line)) for file, line in TOLD.findall(str(error))]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    lines = [line for file, line in places if line and Path(file).resolve() == path.resolve()]
+    return lines[-1] if lines else None
 
 
 def _found(module: ModuleType, found: list[type]) -> str:

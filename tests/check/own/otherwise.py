@@ -1,0 +1,21 @@
+"""Computes something else when it is compiled."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from tests.check.broken import OneStream, PreNormed, config
+
+
+@final
+class WhenCompiled(PreNormed):
+    def written(self, state: Tensor, y: Tensor) -> Tensor:
+        return state + (1.001 * y if torch.compiler.is_compiling() else y)
+
+
+@final
+class Otherwise(OneStream):
+    Config = config("otherwise")
+    card = OneStream.card
+    At = WhenCompiled
