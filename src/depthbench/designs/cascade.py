@@ -29,6 +29,7 @@ class CascadeConfig(DesignConfig):
 
     name: str = "cascade"
     chunk: int = Field(default=8, ge=1)
+    """Of the pool that is a mean over the last positions."""
     sentence_window: int = Field(default=64, ge=1)
     """Instead of sentences, where the tokenizer names none of their ends."""
 
@@ -111,11 +112,11 @@ class Cascade(Design[Granular]):
     start_distance: ClassVar[float | None] = 1e-14
     card: ClassVar[Card] = Card(
         family="streams",
-        sources="token, chunk, sentence and task streams",
+        sources="4 streams",
         weights="learned",
         own="16 L + 4",
         equation="x = N(Σ a_g H_g); H_g ← H_g + β_g pool_g(y); readout Σ r_g H_g",
-        paper="none (cf. arXiv 2107.10342)",
+        paper="none",
     )
 
     def __init__(self, config: CascadeConfig, shape: Shape, backbone: Backbone) -> None:

@@ -241,7 +241,7 @@ class Momentum(Design[Averaged]):
         weights="fixed",
         own="0",
         equation="x = N(h); h ← μ·sg(h) + (1-μ)·y",
-        paper="none (cf. arXiv 2102.07870)",
+        paper="none",
     )
 
     def check(self) -> None:
