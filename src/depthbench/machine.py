@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from depthbench.errors import unknown
+from depthbench.errors import DepthbenchError, unknown
 from depthbench.study.store import Machine
 
 _TRIM_THRESHOLD: Final = -1
@@ -39,6 +39,19 @@ def _keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
     return mallopt(_MMAP_MAX, 0) == 1 and mallopt(_TRIM_THRESHOLD, _NEVER) == 1
+
+
+def choose_device(name: str) -> str:
+    """``cpu`` or ``cuda``; ``auto`` is a GPU where torch finds one.
+
+    Raises `DepthbenchError` for any other name, and for a GPU that is not there.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise unknown("device", name, ("auto", "cpu", "cuda"))
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise DepthbenchError("device cuda: torch finds no GPU here. Use --device cpu")
+    return "cuda" if there and name != "cpu" else "cpu"
 
 
 def choose_dtype(name: str, device: torch.device | str) -> tuple[torch.dtype, str | None]:

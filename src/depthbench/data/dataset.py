@@ -16,8 +16,8 @@ from depthbench.config import digest_of
 from depthbench.data.build import Progress, build, check_shard, find_corpus
 from depthbench.data.config import DataConfig
 from depthbench.data.loss import unigram_nats
-from depthbench.data.manifest import FORMAT, DomainFacts, Manifest, Shard
-from depthbench.data.tokenizer import identity
+from depthbench.data.manifest import FILE, FORMAT, DomainFacts, Manifest, Shard
+from depthbench.data.tokenizer import ByteTokenizer, Tokenizer, identity, read
 from depthbench.errors import DepthbenchError
 
 WORD = 2**64
@@ -55,6 +55,12 @@ class Dataset:
         Raises `DepthbenchError` if the manifest is missing or a shard differs from it.
         """
         return cls(folder, Manifest.load(folder))
+
+    def tokenizer(self) -> Tokenizer:
+        """What the shards were written with."""
+        if self.manifest.tokenizer_hash is None:
+            return ByteTokenizer()
+        return read(self.folder / "tokenizer.json")
 
     def batch(self, seed: int, step: int, sequences: int, length: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets (``sequences``, ``length``), int64; targets are shifted by one.
@@ -158,6 +164,24 @@ def prepare(config: DataConfig, cache: Path, progress: Progress | None = None) -
         say(f"preparing {', '.join(corpus.domains)}")
     build(config, corpus, folder, say)
     return Dataset.open(folder)
+
+
+def find_dataset(data_hash: str, cache: Path) -> Dataset:
+    """The prepared dataset in ``cache`` whose manifest has this hash.
+
+    Raises `DepthbenchError` if there is none.
+    """
+    for path in sorted(cache.glob(f"*/{FILE}")):
+        try:
+            found = Dataset.open(path.parent)
+        except DepthbenchError:
+            continue
+        if found.manifest.hash == data_hash:
+            return found
+    raise DepthbenchError(
+        f"the prepared data {data_hash} is not in {cache} any more, and with it the tokenizer. "
+        "Run the study's command again, or set DEPTHBENCH_CACHE to where it is"
+    )
 
 
 def _silent(_: str) -> None: ...

@@ -73,6 +73,10 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids``; bytes that are no valid UTF-8 become U+FFFD."""
+        ...
+
 
 @dataclass(frozen=True)
 class ByteTokenizer:
@@ -91,6 +95,9 @@ class ByteTokenizer:
     def encode(self, document: Document) -> Encoded:
         ids = np.frombuffer(document.data, np.uint8).astype(np.int64)
         return Encoded(ids, np.ones_like(ids))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i != self.document).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,9 @@ class FileTokenizer:
         coded = self.inner.encode_batch_fast([text], add_special_tokens=False)[0]
         ids = np.array(coded.ids, np.int64)
         return self._checked(document, Encoded(ids, self.table[ids]))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.inner.decode([i for i in ids if i != self.document], skip_special_tokens=False)
 
     def _by_offsets(self, document: Document, text: str) -> Encoded:
         coded = self.inner.encode(text, add_special_tokens=False)

@@ -16,9 +16,9 @@ import torch
 from depthbench.config import digest_of
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.data.loss import LossSum
-from depthbench.errors import DepthbenchError, unknown
+from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
-from depthbench.machine import choose_dtype, describe
+from depthbench.machine import choose_device, choose_dtype, describe
 from depthbench.nn.count import count_parameters
 from depthbench.study.config import StudyConfig
 from depthbench.study.engine import Ended, Pool, Running, drive
@@ -103,13 +103,7 @@ def open_study(
 
 def fix_device(config: StudyConfig) -> StudyConfig:
     """``auto`` made explicit, because a trial's id must say what it ran with."""
-    device = config.train.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise unknown("device", device, ("auto", "cpu", "cuda"))
-    if device == "cuda" and not torch.cuda.is_available():
-        raise DepthbenchError("device cuda: torch finds no GPU here. Use --device cpu")
+    device = choose_device(config.train.device)
     dtype = config.train.dtype
     if dtype == "auto":
         dtype = str(choose_dtype("auto", device)[0]).removeprefix("torch.")

@@ -1,0 +1,66 @@
+"""``depthbench generate``: text from a trained trial."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from depthbench.data.dataset import default_cache, find_dataset
+from depthbench.data.sources import Document
+from depthbench.machine import choose_device, prepare_process
+from depthbench.nn.generate import Sampling, generate
+from depthbench.train.load import load_trial
+
+EXAMPLE = """Example:
+
+depthbench generate runs/demo/trials/0123456789ab --prompt "def main" --tokens 200 --temperature 0.8
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``generate`` to ``app``."""
+    app.command("generate", epilog=EXAMPLE)(text)
+
+
+def text(
+    trial: Annotated[Path, typer.Argument(help="Folder of a trial, with its weights.")],
+    prompt: Annotated[str, typer.Option("--prompt", help="What to continue.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="New tokens at most.")] = 200,
+    temperature: Annotated[
+        float, typer.Option("--temperature", help="0 takes the most likely token.")
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="Only so many tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", help="Only so much chance.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Continue a text with a trained model, as a new document, until that document ends."""
+    prepare_process()
+    sampling = Sampling.parse(
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}, "sampling"
+    )
+    place = choose_device(device)
+    model, config = load_trial(trial)
+    dataset = find_dataset(config.data_hash, default_cache())
+    coder = dataset.tokenizer()
+    given = coder.encode(Document("the prompt", prompt.encode(errors="surrogateescape")))
+    start = [coder.document, *given.ids.tolist()]
+    found = generate(
+        model.to(place),
+        torch.tensor([start], device=place),
+        tokens,
+        sampling=sampling,
+        stop=coder.document,
+        vocab=coder.vocab,
+    )
+    new = found[0, len(start) :].tolist()
+    ended = coder.document in new
+    said = coder.decode(new)
+    if as_json:
+        answer = {"prompt": prompt, "text": said, "tokens": len(new), "ended": ended}
+        typer.echo(json.dumps(answer | {"sampling": sampling.resolved()}, ensure_ascii=False))
+    else:
+        typer.echo(prompt + said)

@@ -1,0 +1,58 @@
+"""A trained model from the folder of its trial."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from depthbench.errors import DepthbenchError
+from depthbench.nn.model import Model
+from depthbench.train.config import TrialConfig
+
+STEP = "step-*"
+
+
+def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
+    """The model with the weights of the trial's last checkpoint, and the trial's config.
+
+    Raises `DepthbenchError` if the folder is no trial, has no weights, or they do not fit.
+    """
+    config = _config_of(folder)
+    found = sorted((folder / "checkpoints").glob(f"{STEP}/model.safetensors"))
+    if not found:
+        raise DepthbenchError(
+            f"{folder} holds no weights: the trial is not finished, has diverged, or ran with "
+            "train.save_model = false. Train it again with save_model = true"
+        )
+    model = Model.on_meta(config.model)
+    try:
+        model.load_state_dict(load_file(found[-1]), assign=True)
+    except (RuntimeError, SafetensorError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DepthbenchError(
+            f"{found[-1]} does not hold this model ({reason}). Train the trial again"
+        ) from None
+    return model.eval(), config
+
+
+def _config_of(folder: Path) -> TrialConfig:
+    path = folder / "config.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DepthbenchError(
+            f"{path} cannot be read: {error.strerror or error}. {_hint(folder)}"
+        ) from None
+    try:
+        return TrialConfig.parse(json.loads(text), str(path))
+    except ValueError as error:
+        raise DepthbenchError(f"{path} is no valid JSON: {error}. Train the trial again") from None
+
+
+def _hint(folder: Path) -> str:
+    trials = folder / "trials"
+    found = sorted(path.name for path in trials.iterdir()) if trials.is_dir() else []
+    if not found:
+        return "Name the folder of a trial, such as runs/demo/trials/0123456789ab"
+    return f"Name one of its trials, such as {trials / found[0]}"
