@@ -206,6 +206,8 @@ def _measured_lines(name: str, found: Measured) -> list[str]:
         f"![Wiring of {name}](wiring/{name}.svg)",
         "",
         f"Into the readout's norm at the start: {strengths}.",
+        "",
+        _sums(found.learned or found.start),
         *_stored(found.start),
         "",
         *_card_lines(found.cards),
@@ -213,6 +215,14 @@ def _measured_lines(name: str, found: Measured) -> list[str]:
         f"![Signal and gradient of {name} by depth at the start](init/{name}.svg)",
         "",
     ]
+
+
+def _sums(found: Wiring) -> str:
+    """Which sources cannot be told apart at the top, as measured."""
+    joined = [" + ".join(f"`{name}`" for name in one) for one in found.sums if len(one) > 1]
+    if not joined:
+        return "The readout sees no outputs as a plain sum."
+    return f"The readout sees only as sums: {'; '.join(joined)}."
 
 
 def _stored(found: Wiring) -> list[str]:

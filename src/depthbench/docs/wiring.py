@@ -38,6 +38,9 @@ class Wiring:
     stored: tuple[tuple[float, ...], ...]
     """By target and earlier site: gradient of the target's branch by that site's input, through
     what the site stored for attention; all 0 where nothing is stored."""
+    sums: tuple[tuple[str, ...], ...]
+    """Sources that the readout sees only as their sum: its gradients by them are the same. With
+    the first draw's parameters; sources without a gradient are left out."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -72,6 +75,7 @@ def wiring(design: DesignConfig, *, learned: bool) -> Wiring:
         forward=_mean([draw.forward() for draw in found]),
         backward=_any([draw.backward() for draw in found]),
         stored=_mean([draw.stored() for draw in found]),
+        sums=found[0].sums(("emb", *names)),
     )
 
 
@@ -146,11 +150,30 @@ class _Draw:
         return torch.stack(columns, dim=1)
 
     def backward(self) -> Tensor:
-        """Whether a gradient of every target's input comes back to each source."""
+        """Norm of the gradient that comes back to each source from every target's input."""
         outputs = [output.clone().requires_grad_() for output in self.outputs]
         sources = [self.model.embed.weight, *outputs]
         inputs = self._run(outputs)[0]
-        return torch.stack([self._returned(x, sources) for x in inputs])
+        gradients = [self._gradients(x, sources) for x in inputs]
+        return torch.stack([_norms(by_source) for by_source in gradients])
+
+    def sums(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """Names of sources with one gradient, in order of the first of each sum."""
+        outputs = [output.clone().requires_grad_() for output in self.outputs]
+        readout = self._run(outputs)[0][-1]
+        embedding, *others = self._gradients(readout, [self.model.embed.weight, *outputs])
+        found: list[tuple[Tensor, list[str]]] = []
+        by_source = [embedding[self.tokens], *others]
+        for name, gradient in zip(names, by_source, strict=True):
+            if not gradient.any():
+                continue
+            for other, together in found:
+                if torch.allclose(gradient, other, rtol=1e-9, atol=1e-12):
+                    together.append(name)
+                    break
+            else:
+                found.append((gradient, [name]))
+        return tuple(tuple(together) for _, together in found)
 
     def stored(self) -> Tensor:
         """Gradient of every branch by the inputs of earlier sites that reach it unseen.
@@ -165,16 +188,22 @@ class _Draw:
         inputs, branches = self._run(self.outputs)
         for site in range(sites):
             earlier = inputs[:site]
-            through = self._returned(branches[site], earlier)
-            direct = self._returned(inputs[site], earlier)
+            through = _norms(self._gradients(branches[site], earlier))
+            direct = _norms(self._gradients(inputs[site], earlier))
             found[site, :site] = torch.where(direct == 0, through, 0.0)
         return found
 
-    def _returned(self, target: Tensor, sources: list[Any]) -> Tensor:
-        """Norm of the gradient by each source, of a random sum of the target."""
+    def _gradients(self, target: Tensor, sources: list[Any]) -> list[Tensor]:
+        """By each source, of a random sum of the target; zeros where it has no influence."""
         if not (sources and target.requires_grad):
-            return torch.zeros(len(sources), dtype=torch.float64)
+            return [torch.zeros_like(source) for source in sources]
         total = (target * self._noise(*target.shape)).sum()
         gradients = torch.autograd.grad(total, sources, retain_graph=True, allow_unused=True)
-        norms = [torch.zeros((), dtype=torch.float64) if g is None else g.norm() for g in gradients]
-        return torch.stack(norms)
+        return [
+            torch.zeros_like(source) if gradient is None else gradient
+            for source, gradient in zip(sources, gradients, strict=True)
+        ]
+
+
+def _norms(gradients: list[Tensor]) -> Tensor:
+    return torch.tensor([g.norm().item() for g in gradients], dtype=torch.float64)
