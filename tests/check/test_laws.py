@@ -17,10 +17,28 @@ from depthbench.check.subject import Subject
 from depthbench.designs import REGISTRY, parse_design
 from depthbench.designs.base import Design
 from depthbench.nn.backbones import parse_backbone
-from tests.check.broken import BROKEN
+from tests.check.broken_function import (
+    WRONG_FUNCTION,
+    CountsItsCalls,
+    IgnoresOneBranch,
+    LooksAhead,
+    TouchesNeighbours,
+)
+from tests.check.broken_model import WRONG_MODEL, ConstantInBuffer, DependsOnDevice, Explodes
 
 ROOT = Path(__file__).parents[2]
 OWN = Path(__file__).parent / "own"
+BROKEN = WRONG_FUNCTION | WRONG_MODEL
+ALSO: dict[type[Design[Any]], set[str]] = {
+    LooksAhead: {"decoding"},
+    TouchesNeighbours: {"decoding"},
+    IgnoresOneBranch: {"training"},
+    CountsItsCalls: set(LAWS),
+    ConstantInBuffer: set(LAWS),
+    DependsOnDevice: {"seeds"},
+    Explodes: {"programs", "taps"},
+}
+"""What else cannot hold; a buffer of the meta device holds whatever memory held."""
 COMPILING = {
     "branching.py": "Unsupported: Data-dependent branching (branching.py, line ",
     "counting.py": "compilations of 2 layers of width 16, not one",
@@ -57,6 +75,18 @@ def test_a_broken_design_breaks_the_law(
     # where a number decided, it is the number that is too large
     if found.measured is not None and found.limit is not None:
         assert found.measured > found.limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("law", "kind", "said"), CASES)
+def test_a_broken_design_breaks_that_law_alone(
+    law: str, kind: type[Design[Any]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = kind.Config.model_fields["name"].default
+    monkeypatch.setitem(REGISTRY, name, kind)
+    others = [other for other in LAWS if other not in ("compiling", "signal", law)]
+    found = check(asked_for(name, "dense", others)).broken
+    assert {one.law for one in found} <= ALSO.get(kind, set()), found
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if law != "compiling"])

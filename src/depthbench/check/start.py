@@ -19,6 +19,9 @@ from depthbench.nn.parameters import initialise
 
 TINY_EPS = 1e-12
 """Of the norms where a start is compared: a larger one hides nothing but adds a distance."""
+OTHER_ROUNDING = 2
+"""Designs state their distance under autocast for dense branches. A router that changes its choice
+for a few tokens, or a scan, moves the logits further."""
 
 
 def facts(subject: Subject) -> Outcome:
@@ -150,4 +153,6 @@ def precision(subject: Subject) -> Outcome:
             return broken(f"a depth state is {state.dtype} under autocast")
     off = (rounded - exact).square().mean().sqrt() / exact.square().mean().sqrt()
     limit = model.design.autocast_distance
+    if subject.backbone.name != "dense":
+        limit *= OTHER_ROUNDING
     return within(off.item(), limit, "logits under bfloat16 autocast, root mean square")

@@ -13,7 +13,6 @@ from typing import Any
 from depthbench.designs.base import Card, Design, DesignConfig
 from depthbench.errors import DepthbenchError
 
-
 TOLD = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
@@ -94,12 +93,12 @@ def _found(module: ModuleType, found: list[type]) -> str:
     for kind in vars(module).values():
         if (
             inspect.isclass(kind)
+            and issubclass(kind, Design)
             and kind.__module__ == module.__name__
             and inspect.isabstract(kind)
         ):
             missing = ", ".join(sorted(kind.__abstractmethods__))
-            if issubclass(kind, Design):
-                return f"defines design {kind.__name__} without {missing}. Add these methods"
+            return f"defines design {kind.__name__} without {missing}. Add these methods"
     return "defines no design. Derive one class from depthbench.designs.base.Design or TensorDesign"
 
 

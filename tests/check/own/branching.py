@@ -2,9 +2,8 @@
 
 from typing import final
 
+from tests.check.pieces import OneStream, PreNormed, config
 from torch import Tensor
-
-from tests.check.broken import OneStream, PreNormed, config
 
 
 @final

@@ -2,12 +2,12 @@
 
 from typing import final
 
+from tests.check.pieces import OneStream, PreNormed, config
 from torch import Tensor
 
 from depthbench.designs.base import Site
 from depthbench.nn.branch import Backbone
 from depthbench.shapes import Shape
-from tests.check.broken import OneStream, PreNormed, config
 
 
 @final

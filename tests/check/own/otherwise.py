@@ -3,9 +3,8 @@
 from typing import final
 
 import torch
+from tests.check.pieces import OneStream, PreNormed, config
 from torch import Tensor
-
-from tests.check.broken import OneStream, PreNormed, config
 
 
 @final
