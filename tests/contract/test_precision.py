@@ -52,3 +52,24 @@ def test_coefficients_and_states_stay_in_float32(design: DesignConfig) -> None:
             if isinstance(exact, Tensor):
                 assert close.dtype == torch.float32
                 assert (close - exact).abs().max() < 0.02
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_in_half_precision(design: DesignConfig, dtype: torch.dtype) -> None:
+    """Logits in the weights' dtype, near float32's, in one forward and over the cache.
+
+    Within a few times the rounding of the weights themselves, 2^-8 and 2^-11.
+    """
+    exact = perturbed(design)
+    half = Model.build(config_of(design), seed=0, dtype=dtype)
+    half.load_state_dict(exact.state_dict())
+    tokens = tokens_of(GQA, length=16)
+    expected = exact(tokens)
+    for logits in (half(tokens), half.step(tokens, half.cache(2, 16))):
+        assert logits.dtype == dtype
+        off = (logits.float() - expected).square().mean().sqrt() / expected.square().mean().sqrt()
+        assert off < 0.04
+    half(tokens).float().sum().backward()
+    gradients = [p.grad for p in half.parameters() if p.grad is not None]
+    assert all(g.dtype == dtype and g.isfinite().all() for g in gradients)

@@ -13,7 +13,7 @@ from depthbench.designs.measure import farthest, filled, noise, started
 from depthbench.designs.streams import normed_projection_plain
 from depthbench.nn.branch import Backbone
 from depthbench.nn.parameters import Start, normal_rows, values, zeros
-from depthbench.nn.precision import full_precision
+from depthbench.nn.precision import at_least_float32, full_precision
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
 
@@ -59,7 +59,7 @@ class DynamicAverage(EndConnection):
     def weights(self, output: Float[Tensor, "b t d"]) -> Float[Tensor, "l b t"]:
         with full_precision(output):
             inner = nn.functional.gelu(normed_projection_plain(output, self.inner, self.eps))
-            dynamic = nn.functional.linear(inner, self.outer) + self.static
+            dynamic = nn.functional.linear(inner, at_least_float32(self.outer)) + self.static
         return dynamic.movedim(-1, 0)
 
     def work(self, length: int) -> Work:

@@ -141,7 +141,7 @@ def normed_projection_fast(
     x: Float[Tensor, "*axes d"], weight: Float[Tensor, "k d"], eps: float
 ) -> Float[Tensor, "*axes k"]:
     """`normed_projection_plain` with its own backward."""
-    return _NormedProjection.apply(x, weight, eps)  # pyright: ignore[reportReturnType]
+    return _NormedProjection.apply(x, at_least_float32(weight), eps)  # pyright: ignore[reportReturnType]
 
 
 def read_streams(

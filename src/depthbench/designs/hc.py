@@ -87,7 +87,7 @@ class HyperConnection(StreamConnection):
     def change(self, streams: Float[Tensor, "b t s d"]) -> tuple[Tensor, ...]:
         """``tanh(norm(H) W)``, its columns for ``α``, for ``A`` and for ``β``."""
         if fast(streams):
-            weight = self.dynamic * self.norm_streams.gain
+            weight = at_least_float32(self.dynamic) * self.norm_streams.gain
             all_columns = torch.tanh(normed_projection_fast(streams, weight, self.norm_streams.eps))
         else:
             with full_precision(streams):

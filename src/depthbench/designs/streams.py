@@ -82,4 +82,4 @@ def normed_projection_plain(
     with full_precision(x):
         x = at_least_float32(x)
         scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-        return torch.nn.functional.linear(x, weight) * scale
+        return torch.nn.functional.linear(x, at_least_float32(weight)) * scale

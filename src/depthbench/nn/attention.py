@@ -58,7 +58,7 @@ class Attention(Branch):
         else:
             depth_query = query_key[:, :, : self.heads] if depth.rotated else query
             out = attend_time_and_depth(query, key, value, depth_query, depth.entries, context.mask)
-        return self.o(out.flatten(2)), entry
+        return self.o(out.flatten(2).to(value.dtype)), entry
 
     def _reordered(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None
@@ -145,7 +145,7 @@ def attend_time_and_depth_plain(
     groups = heads // key.shape[2]
     depth_key = torch.stack([entry.key for entry in entries], dim=3)
     depth_value = torch.stack([entry.value for entry in entries], dim=3)
-    grouped = depth_query.unflatten(2, (-1, groups))
+    grouped = depth_query.unflatten(2, (-1, groups)).to(depth_key.dtype)
     depth_scores = torch.einsum("btkgc,btknc->btkgn", grouped, depth_key).flatten(2, 3)
     key = key.repeat_interleave(groups, dim=2).transpose(1, 2)
     value = value.repeat_interleave(groups, dim=2).transpose(1, 2)
@@ -157,7 +157,7 @@ def attend_time_and_depth_plain(
     precise = torch.promote_types(joint.dtype, torch.float32)
     weights = torch.softmax(joint * head_dim**-0.5, dim=-1, dtype=precise).to(value.dtype)
     over_time, over_depth = weights.split([seen, len(entries)], dim=-1)
-    over_depth = over_depth.transpose(1, 2).unflatten(2, (-1, groups))
+    over_depth = over_depth.transpose(1, 2).unflatten(2, (-1, groups)).to(depth_value.dtype)
     from_depth = torch.einsum("btkgn,btknc->btkgc", over_depth, depth_value).flatten(2, 3)
     return (over_time @ value).transpose(1, 2) + from_depth
 
