@@ -43,7 +43,7 @@ COMPILING = {
     "branching.py": "Unsupported: Data-dependent branching (branching.py, line ",
     "counting.py": "compilations of 2 layers of width 16, not one",
     "unrolled.py": "compilations over 4 shapes of tokens",
-    "otherwise.py": "logits and gradients",
+    "otherwise.py": "logits and gradients, compiled and plain",
 }
 """Files of designs that break `compiling`, and what the finding says."""
 CASES = [

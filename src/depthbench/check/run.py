@@ -1,6 +1,7 @@
 """Check designs against all laws, several at once in processes of their own."""
 
 import inspect
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,7 +122,7 @@ def _asked(
 
 
 def _is_path(spec: str) -> bool:
-    return spec.endswith(".py") or len(Path(spec).parts) > 1
+    return spec.endswith(".py") or os.sep in spec or "/" in spec
 
 
 def check(asked: Asked) -> Checked:
