@@ -133,6 +133,8 @@ def test_wiring_figure_has_an_arc_for_each_wire() -> None:
     assert (wires, stored) == (45, 2 + 4 + 6)
     assert arcs(many) - arcs(few) == wires + stored - 9
     shown = texts(few)
+    fading = wiring(drawn_config("ngpt"), learned=False)
+    assert arcs(wiring_figure({"at the start": fading})) - arcs(few) == wires - 9
     assert [t for t in shown if t in (*plain.sources, "out")] == [*plain.sources, "out"]
     assert "at the start" in shown
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import NullLocator
 
 from depthbench.check.signal import Signal
 from depthbench.docs.wiring import LAST, Wiring, over_largest
@@ -160,7 +160,7 @@ def _draw_curves(axes: Axes, curves: Sequence[list[float | None]]) -> None:
         low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
         axes.set_yscale("log")
         axes.set_ylim(10.0**low / 1.3, 10.0 ** max(high, low + 1) * 1.3)
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_yticks([])
         axes.text(0.5, 0.5, "0 everywhere", transform=axes.transAxes, ha="center", color=SOFT)
