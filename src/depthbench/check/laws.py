@@ -22,7 +22,7 @@ LAWS = {
         Law("operations", "stated operations are those that run", start.operations),
         Law("precision", "bfloat16 autocast stays near float32", start.precision),
         Law("training", "every parameter moves and the loss falls", training.moving),
-        Law("compiling", "it compiles as one graph, once a shape", compiled.compiling),
+        Law("compiling", "one compiled graph, and one more for all lengths", compiled.compiling),
         Law("signal", "256 blocks give finite states and gradients", signal.propagation),
     )
 }
