@@ -71,8 +71,8 @@ DEPTH = [
     Mutant(
         "dynamic_dense: static weights left out",
         "designs/dynamic_dense.py",
-        "nn.functional.linear(inner, self.outer) + self.static",
-        "nn.functional.linear(inner, self.outer)",
+        "at_least_float32(self.outer)) + self.static",
+        "at_least_float32(self.outer))",
         "designs/test_dynamic_dense.py",
     ),
     Mutant(

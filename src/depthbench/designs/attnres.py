@@ -137,7 +137,7 @@ class SourceDesign(Design[Sources], ABC):
         read, expected = design.readout(state), design.expected_readout(outputs)
         size = expected.abs().max().item()
         return [
-            Fact("most sources that a site reads", most, self.expected_sources()),
+            Fact("most sources that a site reads", float(most), float(self.expected_sources())),
             Fact("readout from its equation", farthest(read, expected) / size, 0.0),
         ]
 

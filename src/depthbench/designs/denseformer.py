@@ -93,7 +93,7 @@ class DenseFormer(DenseDesign):
         shares = coefficients(summed, *terms)
         met = [j for j, share in enumerate(shares) if abs(share) > 1e-9]
         return [
-            Fact("outputs in the last average", len(met), last // dilation + 1),
-            Fact("oldest output in the last average", met[0], last % dilation),
+            Fact("outputs in the last average", float(len(met)), float(last // dilation + 1)),
+            Fact("oldest output in the last average", float(met[0]), float(last % dilation)),
             Fact("start's last average from pre-norm", farthest(first, h + y), 0.0),
         ]

@@ -140,17 +140,18 @@ class ValueResidual(Design[ValuedStream]):
         layers, shape = self.shape.layers, self.shape
         h = noise(1, 2, shape.width)
         own, first = (noise(1, 2, shape.kv_heads, shape.head_dim, seed=s) for s in (1, 2))
-        if layers == 1:
-            return []
         opening = filled(self.connection(Site(0, layers)))
         route = opening.read(ValuedStream(h))[1]
         unmixed = mixed_values(own, route.depth)
+        alone = Fact("first attention's own values", coefficients(unmixed, own)[0], 1.0)
+        if layers == 1:
+            return [alone]
         state = opening.write(ValuedStream(h), h, route, Entry(own, first))
         last = started(self.connection(Site(2 * layers - 2, layers)))
         mixed = mixed_values(own, last.read(state)[1].depth)
         by_own, by_first = coefficients(mixed, own, first)
         return [
-            Fact("first attention's own values", coefficients(unmixed, own)[0], 1.0),
+            alone,
             Fact("last attention's own values at the start", by_own, self.config.own),
             Fact("last attention's first values at the start", by_first, self.config.first),
         ]
