@@ -80,11 +80,13 @@ class DenseFormer(DenseDesign):
         layers, width = self.shape.layers, self.shape.width
         dilation, period = self.config.dilation, self.config.period
         last = layers - layers % period
+        h, y = noise(1, 3 * layers, width), noise(1, 3 * layers, width, seed=1)
         if last == 0:
-            return []
+            plain, alone = filled(self.connection(Site(1, layers))), DenseState(h, {})
+            written = plain.write(alone, y, plain.read(alone)[1], None).stream
+            return [Fact("block without an average, from h + y", farthest(written, h + y), 0.0)]
         site = Site(2 * last - 1, layers)
         fresh, other = started(self.end(site)), filled(self.end(site))
-        h, y = noise(1, 3 * layers, width), noise(1, 3 * layers, width, seed=1)
         outputs = {j: noise(1, 3 * layers, width, seed=2 + j) for j in range(last)}
         state = DenseState(h, outputs)
         first = fresh.write(state, y, fresh.read(state)[1], None).stream
