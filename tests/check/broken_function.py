@@ -163,7 +163,7 @@ class CountsItsCalls(OneStream):
 
 @final
 class FreeMix(Connection[Tensor]):
-    """Mixes two streams by a matrix that nothing constrains."""
+    """Mixes two streams by a matrix of any positive numbers."""
 
     def __init__(self, shape: Shape, backbone: Backbone) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class FreeMix(Connection[Tensor]):
 
     def read(self, state: Tensor) -> tuple[Tensor, StreamRoute]:
         write = torch.ones(2, dtype=state.dtype)
-        return self.norm(state[:, :, 0]), StreamRoute(mix=self.mix, write=write)
+        return self.norm(state[:, :, 0]), StreamRoute(mix=self.mix.abs(), write=write)
 
     def write(self, state: Tensor, y: Tensor, route: StreamRoute, entry: Entry | None) -> Tensor:
         assert route.write is not None
@@ -200,18 +200,18 @@ class ClaimsConstraint(MixedStreamDesign):
 
 
 @final
-class NaNMix(Connection[Tensor]):
-    """The first matrix is in order, the second holds what is no number."""
+class FixedMix(Connection[Tensor]):
+    """The first matrix is in order, the others have the rows ``a b`` and ``b a``."""
 
-    def __init__(self, number: int, shape: Shape, backbone: Backbone) -> None:
+    def __init__(
+        self, number: int, rows: tuple[float, float], shape: Shape, backbone: Backbone
+    ) -> None:
         super().__init__()
-        self.wrong = number > 0
+        self.rows = rows if number > 0 else (1.0, 0.0)
         self.norm = RMSNorm(shape.width, backbone.norm_eps)
 
     def read(self, state: Tensor) -> tuple[Tensor, StreamRoute]:
-        mix = torch.eye(2, dtype=state.dtype)
-        if self.wrong:
-            mix[0, 0] = float("nan")
+        mix = torch.tensor([self.rows, self.rows[::-1]], dtype=state.dtype)
         return self.norm(state[:, :, 0]), StreamRoute(mix=mix)
 
     def write(self, state: Tensor, y: Tensor, route: StreamRoute, entry: Entry | None) -> Tensor:
@@ -228,8 +228,22 @@ class MixesByNaN(MixedStreamDesign):
     def mixing_error(self) -> float:
         return 1e-6
 
-    def connection(self, site: Site) -> NaNMix:
-        return NaNMix(site.number, self.shape, self.backbone)
+    def connection(self, site: Site) -> FixedMix:
+        return FixedMix(site.number, (float("nan"), 0.0), self.shape, self.backbone)
+
+
+@final
+class MixesBelowZero(MixedStreamDesign):
+    """Rows and columns that add up to 1, of entries that are no shares."""
+
+    Config = config("mixes_below_zero", streams=2)
+    card = card()
+
+    def mixing_error(self) -> float:
+        return 1e-6
+
+    def connection(self, site: Site) -> FixedMix:
+        return FixedMix(site.number, (1.5, -0.5), self.shape, self.backbone)
 
 
 @final
@@ -262,6 +276,7 @@ WRONG_FUNCTION: dict[str, list[tuple[type[Design[Any]], str]]] = {
     "mixing": [
         (ClaimsConstraint, "largest row or column error"),
         (MixesByNaN, "not finite"),
+        (MixesBelowZero, "an entry below 0"),
         (ShowsNoMatrix, "no route holds a mixing matrix"),
     ],
 }

@@ -142,14 +142,12 @@ def mixing(subject: Subject) -> Outcome:
         return none("no constrained mixing matrices")
     trace = Trace()
     subject.random(tokens_of(), trace=trace)
-    errors = [
-        (mix.sum(axis) - 1).abs().max()
-        for _, route in trace.routes
-        for mix in route.mixes()
-        for axis in (-1, -2)
-    ]
-    if not errors:
+    mixes = [mix for _, route in trace.routes for mix in route.mixes()]
+    if not mixes:
         return broken("a mixing error is claimed, but no route holds a mixing matrix")
+    if any((mix < 0).any() for mix in mixes):
+        return broken("a mixing matrix has an entry below 0, so it is not doubly stochastic")
     # torch's maximum of NaN is NaN, Python's is not
+    errors = [(mix.sum(axis) - 1).abs().max() for mix in mixes for axis in (-1, -2)]
     largest = torch.stack(errors).max().item()
     return within(largest, claimed, "largest row or column error, parameters random")
