@@ -26,7 +26,7 @@ def test_a_writer_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> Non
         Path(temporary).write_text("half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(DepthbenchError, match=r"cannot write .*x: No space left on device\. Name"):
+    with pytest.raises(DepthbenchError, match=r"cannot write .*x: No space left on device\. Free"):
         save_atomic(path, half)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]

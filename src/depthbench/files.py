@@ -1,5 +1,6 @@
 """Atomic writes: a reader sees the old file or the new one, never half of one."""
 
+import errno
 import json
 import os
 import tempfile
@@ -19,12 +20,15 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     save_atomic(path, lambda temporary: Path(temporary).write_bytes(data))
 
 
-def save_atomic(path: Path, save: Callable[[str], object]) -> None:
-    """Let ``save`` fill a temporary file beside ``path``, then put it in place atomically."""
+def save_atomic(path: Path, save: Callable[[str], object], beside: Path | None = None) -> None:
+    """Let ``save`` fill a temporary file, then put it in place as ``path`` atomically.
+
+    The temporary file is made in ``path``'s folder, or in ``beside`` on the same disk.
+    """
     make_folder(path.parent)
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=beside or path.parent, prefix=f".{path.name}.")
         os.close(handle)
         save(temporary)
         with Path(temporary).open("rb") as written:
@@ -33,11 +37,17 @@ def save_atomic(path: Path, save: Callable[[str], object]) -> None:
         Path(temporary).replace(path)
     except OSError as error:
         raise DepthbenchError(
-            f"cannot write {path}: {error.strerror or error}. Name a folder that can be written"
+            f"cannot write {path}: {error.strerror or error}. {_remedy(error)}"
         ) from None
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space, or name a folder on another disk"
+    return "Name a folder that can be written"
 
 
 def user_path(given: str) -> Path:

@@ -31,7 +31,7 @@ def dataset(config: DataConfig, tmp_path: Path) -> Dataset:
 
 
 def tokens(dataset: Dataset, domain: DomainFacts, side: str) -> list[int]:
-    shard = {"train": domain.train, "validation": domain.validation}[side]
+    (shard,) = {"train": domain.train, "validation": domain.validation}[side]
     return np.fromfile(dataset.folder / shard.file, shard.dtype).tolist()
 
 
@@ -59,6 +59,9 @@ def test_every_document_once_with_one_document_token(dataset: Dataset, folder: P
     assert (len(train), len(validation)) == (words.train_documents, words.validation_documents)
     assert words.train_bytes == sum(map(len, train))
     assert words.train_tokens == words.train_bytes + len(train)
+    for side, texts in (("train", train), ("validation", validation)):
+        lengths = dataset.lengths(side)[0]
+        assert lengths.window(0, len(lengths)).tolist() == [len(text) + 1 for text in texts]
     assert words.train_bytes + words.validation_bytes == sum(map(len, files))
 
     (start,) = documents(tokens(dataset, raw, "train"))
@@ -66,7 +69,7 @@ def test_every_document_once_with_one_document_token(dataset: Dataset, folder: P
     assert start + end == bytes(range(1, 256)) * 8
     assert raw.split == "position"
     assert "split by position" in raw.notes[0]
-    sizes = np.fromfile(dataset.folder / raw.validation_sizes.file, "<u4")
+    sizes = np.fromfile(dataset.folder / raw.validation_sizes[0].file, "<u4")
     assert sizes.tolist() == [0] + [1] * len(end)
 
 
@@ -77,7 +80,7 @@ def test_target_bytes_of_a_bpe_add_up_to_the_text(config: DataConfig, tmp_path: 
     dataset = prepare(chosen, tmp_path / "cache")
     (words,) = dataset.manifest.domains
     (reference,) = prepare(only_words, tmp_path / "cache").manifest.domains
-    sizes = np.fromfile(dataset.folder / words.validation_sizes.file, "<u4")
+    sizes = np.fromfile(dataset.folder / words.validation_sizes[0].file, "<u4")
     assert sizes.sum() == words.validation_bytes == reference.validation_bytes
     assert words.train_bytes == reference.train_bytes
     assert words.train_tokens < reference.train_tokens
@@ -253,7 +256,7 @@ def test_an_altered_shard_is_seen_and_repaired(
 ) -> None:
     dataset = prepare(config, tmp_path / "cache")
     content = {file.name: file.read_bytes() for file in dataset.folder.iterdir()}
-    shard = dataset.folder / dataset.manifest.domains[0].train.file
+    shard = dataset.folder / dataset.manifest.domains[0].train[0].file
     manifest = dataset.folder / "manifest.json"
     if harm == "flip":
         shard.write_bytes(b"\1" + content[shard.name][1:])
@@ -273,7 +276,7 @@ def test_an_altered_shard_is_seen_and_repaired(
 
 
 def test_validation_sizes_are_verified_too(dataset: Dataset) -> None:
-    sizes = dataset.folder / dataset.manifest.domains[1].validation_sizes.file
+    sizes = dataset.folder / dataset.manifest.domains[1].validation_sizes[0].file
     sizes.write_bytes(b"\1" + sizes.read_bytes()[1:])
     with pytest.raises(DepthbenchError, match="is not what the manifest says"):
         Dataset.open(dataset.folder)
@@ -343,7 +346,7 @@ def test_a_manifest_of_an_earlier_format_is_refused_by_name_and_built_anew(
     with pytest.raises(DepthbenchError) as error:
         Dataset.open(dataset.folder)
     assert str(error.value) == (
-        f"{file} has format 1, but this version reads 2. Prepare the data again"
+        f"{file} has format 1, but this version reads 3. Prepare the data again"
     )
     again = prepare(config, tmp_path / "cache")
     assert again.manifest == dataset.manifest

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from depthbench.data.loss import LossSum, next_token_loss, unigram_nats
+from depthbench.data.entropy import unigram_nats
+from depthbench.data.loss import LossSum, next_token_loss
 
 
 def test_twenty_tokens_by_hand_in_numpy() -> None:

@@ -2,10 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,13 @@ from numpy.typing import NDArray
 from depthbench.config import digest_of
 from depthbench.data import installed, own, tokenizer
 from depthbench.data.config import DataConfig
-from depthbench.data.loss import unigram_nats
-from depthbench.data.manifest import FILE, DomainFacts, Manifest, Shard, document_policy
+from depthbench.data.entropy import unigram_nats
+from depthbench.data.manifest import FILE, DomainFacts, Manifest, data_hash, document_policy
 from depthbench.data.selection import Selection, select
+from depthbench.data.shards import token_dtype, write_shard
 from depthbench.data.sources import Document, Source
-from depthbench.errors import DepthbenchError
-from depthbench.files import save_atomic, write_atomic
+from depthbench.files import write_atomic
 
-Dtype = Literal["<u2", "<u4"]
 Progress = Callable[[str], None]
 
 
@@ -76,7 +74,7 @@ def build(config: DataConfig, corpus: Corpus, folder: Path, progress: Progress) 
         write_atomic(folder / "tokenizer.json", coder.json)
         tokenizer_hash = hashlib.sha256(coder.json.encode()).hexdigest()
     manifest = Manifest(
-        hash=_hash(config, tokenizer_hash, facts),
+        hash=data_hash(config.resolved(), tokenizer_hash, facts),
         config=config.resolved(),
         tokenizer=coder.description,
         tokenizer_hash=tokenizer_hash,
@@ -85,36 +83,38 @@ def build(config: DataConfig, corpus: Corpus, folder: Path, progress: Progress) 
         document_token=coder.document,
         document_policy=document_policy(coder.document),
         sentence_ends=coder.sentence_ends,
+        fingerprint=corpus.fingerprint,
         origin=corpus.origin,
         domains=tuple(facts),
     )
     write_atomic(folder / FILE, manifest.model_dump_json(indent=1) + "\n")
 
 
-def _hash(config: DataConfig, tokenizer_hash: str | None, facts: list[DomainFacts]) -> str:
-    # without paths: the same text gives the same hash in another folder
-    settings = {k: v for k, v in config.resolved().items() if k not in {"paths", "tokenizer"}}
-    shards = [
-        [f.name, f.train.sha256, f.validation.sha256, f.validation_sizes.sha256] for f in facts
-    ]
-    identity = [settings, tokenizer_hash, shards]
-    return digest_of(identity) + digest_of([identity, "second half"])[:4]
-
-
 def _write_domain(
     selection: Selection, coder: tokenizer.Tokenizer, folder: Path, number: int
 ) -> DomainFacts:
-    dtype: Dtype = "<u2" if coder.vocab <= 2**16 else "<u4"
+    dtype = token_dtype(coder.vocab)
     counts = np.zeros(coder.vocab, np.int64)
-    ids = _counted(selection.train, coder, counts)
-    train = _write_shard(folder / f"{number:02d}.train.bin", ids, dtype)
-    encoded = [_with_document_token(document, coder) for document in selection.validation]
-    validation = _write_shard(
-        folder / f"{number:02d}.validation.bin", (ids for ids, _ in encoded), dtype
+    lengths: list[int] = []
+
+    def counted() -> Iterator[NDArray[np.int64]]:
+        for document in selection.train:
+            ids, _ = with_document_token(document, coder)
+            counts[:] += np.bincount(ids, minlength=len(counts))
+            lengths.append(len(ids))
+            yield ids
+
+    def file(kind: str) -> Path:
+        return folder / f"{number:02d}.{kind}.bin"
+
+    train = write_shard(file("train"), counted(), dtype)
+    train_lengths = write_shard(file("train-lengths"), [np.array(lengths)], "<u4")
+    encoded = [with_document_token(document, coder) for document in selection.validation]
+    validation = write_shard(file("validation"), (ids for ids, _ in encoded), dtype)
+    validation_lengths = write_shard(
+        file("validation-lengths"), [np.array([len(ids) for ids, _ in encoded])], "<u4"
     )
-    sizes = _write_shard(
-        folder / f"{number:02d}.validation-sizes.bin", (sizes for _, sizes in encoded), "<u4"
-    )
+    sizes = write_shard(file("validation-sizes"), (sizes for _, sizes in encoded), "<u4")
     train_bytes = sum(len(document.data) for document in selection.train)
     entropy = unigram_nats(counts)
     return DomainFacts(
@@ -130,64 +130,21 @@ def _write_domain(
         validation_bytes=sum(len(document.data) for document in selection.validation),
         unigram_nats_per_token=entropy,
         unigram_bits_per_byte=entropy * int(counts.sum()) / (math.log(2) * train_bytes),
-        train=train,
-        validation=validation,
-        validation_sizes=sizes,
+        train=(train,),
+        train_lengths=(train_lengths,),
+        validation=(validation,),
+        validation_lengths=(validation_lengths,),
+        validation_sizes=(sizes,),
         notes=tuple(selection.notes),
     )
 
 
-def _counted(
-    documents: list[Document], coder: tokenizer.Tokenizer, counts: NDArray[np.int64]
-) -> Iterator[NDArray[np.int64]]:
-    for document in documents:
-        ids, _ = _with_document_token(document, coder)
-        counts += np.bincount(ids, minlength=len(counts))
-        yield ids
-
-
-def _with_document_token(
+def with_document_token(
     document: Document, coder: tokenizer.Tokenizer
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Token ids of a document behind its document token, and the bytes of each."""
     encoded = coder.encode(document)
     return (
         np.concatenate([[coder.document], encoded.ids]),
         np.concatenate([[0], encoded.sizes]),
     )
-
-
-def _write_shard(path: Path, chunks: Iterable[NDArray[np.int64]], dtype: Dtype) -> Shard:
-    digest = hashlib.sha256()
-    size = 0
-
-    def save(temporary: str) -> None:
-        nonlocal size
-        with Path(temporary).open("wb") as file:
-            for chunk in chunks:
-                data = chunk.astype(dtype).tobytes()
-                digest.update(data)
-                size += len(data)
-                file.write(data)
-
-    save_atomic(path, save)
-    return Shard(file=path.name, dtype=dtype, size=size, sha256=digest.hexdigest())
-
-
-def check_shard(folder: Path, shard: Shard) -> Path:
-    """Path of ``shard``, once its size and hash agree with the manifest.
-
-    Raises `DepthbenchError` if they do not.
-    """
-    path = folder / shard.file
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DepthbenchError(
-            f"{path} cannot be read: {error.strerror or error}. Prepare the data again"
-        ) from None
-    if path.stat().st_size != shard.size or found != shard.sha256:
-        raise DepthbenchError(
-            f"{path} is not what the manifest says (size or hash differs): prepare the data again"
-        )
-    return path

@@ -21,6 +21,8 @@ class DataConfig(Frozen):
     258 tokens, and for `domains` beside `paths`.
     """
 
+    prepared: str | None = None
+    """Folder that ``depthbench data prepare`` has written; it fixes all other settings."""
     paths: tuple[str, ...] = ()
     """Files, folders or globs (text, .jsonl, .parquet), one domain each; empty = the installed
     corpus."""
@@ -52,6 +54,12 @@ class DataConfig(Frozen):
 
     @model_validator(mode="after")
     def _one_corpus(self) -> Self:
+        others = {k: v.default for k, v in type(self).model_fields.items() if k != "prepared"}
+        changed = [name for name, default in others.items() if getattr(self, name) != default]
+        if self.prepared is not None and changed:
+            raise ValueError(
+                f"prepared = '{self.prepared}' fixes {changed[0]} too: remove one of the two"
+            )
         if self.paths and self.domains != DOMAINS:
             raise ValueError(
                 f"domains = {list(self.domains)} selects from the installed corpus, but paths "

@@ -1,11 +1,12 @@
 """Prepared token shards: opening, sampling, fixed validation sets."""
 
+import json
 import math
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -13,14 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from depthbench.config import digest_of
-from depthbench.data.build import Progress, build, check_shard, find_corpus
+from depthbench.data.build import Progress, build, find_corpus
 from depthbench.data.config import DataConfig
-from depthbench.data.loss import unigram_nats
-from depthbench.data.manifest import FILE, FORMAT, DomainFacts, Manifest, Shard
+from depthbench.data.entropy import unigram_nats
+from depthbench.data.manifest import FILE, FORMAT, DomainFacts, Manifest
+from depthbench.data.shards import Numbers
 from depthbench.data.tokenizer import ByteTokenizer, Tokenizer, identity, read
 from depthbench.errors import DepthbenchError
+from depthbench.files import user_path, write_atomic
 
 WORD = 2**64
+Side = Literal["train", "validation"]
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,33 @@ class ValidationSet:
 class Dataset:
     """Memory-mapped tokens of every domain, and the manifest that describes them."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, content: bool = True) -> None:
         self.folder = folder
         self.manifest = manifest
         self.vocab = manifest.vocab
-        self._train = [_map(folder, domain.train) for domain in manifest.domains]
-        self._validation = [_map(folder, domain.validation) for domain in manifest.domains]
-        self._sizes = [_map(folder, domain.validation_sizes) for domain in manifest.domains]
+        domains = manifest.domains
+        self._train = [Numbers(folder, domain.train, content) for domain in domains]
+        self._validation = [Numbers(folder, domain.validation, content) for domain in domains]
+        self._sizes = [Numbers(folder, domain.validation_sizes, content) for domain in domains]
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, content: bool = True) -> Self:
         """The dataset in ``folder``.
 
+        ``content = False`` trusts what is in the shards, which reading them all would check.
         Raises `DepthbenchError` if the manifest is missing or a shard differs from it.
         """
-        return cls(folder, Manifest.load(folder))
+        return cls(folder, Manifest.load(folder), content)
+
+    def lengths(self, side: Side) -> list[Numbers]:
+        """Tokens of each document of a side, by domain; checked now."""
+        domains = self.manifest.domains
+        shards = [d.train_lengths if side == "train" else d.validation_lengths for d in domains]
+        return [Numbers(self.folder, files) for files in shards]
+
+    def tokens(self, side: Side) -> list[Numbers]:
+        """All tokens of a side, by domain."""
+        return self._train if side == "train" else self._validation
 
     def tokenizer(self) -> Tokenizer:
         """What the shards were written with."""
@@ -83,7 +99,7 @@ class Dataset:
         for row, position in enumerate(drawn):
             domain = int(np.searchsorted(ends, position, side="right"))
             start = position - int(ends[domain]) + starts[domain]
-            windows[row] = self._train[domain][start : start + length + 1]
+            windows[row] = self._train[domain].window(start, length + 1)
         return _shift(windows)
 
     def validation(self, length: int, tokens: int) -> dict[str, ValidationSet]:
@@ -121,14 +137,8 @@ class Dataset:
         return ValidationSet(inputs, shifted, target_bytes, bits)
 
 
-def _map(folder: Path, shard: Shard) -> NDArray[np.unsignedinteger]:
-    return np.memmap(check_shard(folder, shard), dtype=shard.dtype, mode="r")
-
-
-def _windows(
-    tokens: NDArray[np.unsignedinteger], starts: list[int], length: int
-) -> NDArray[np.int64]:
-    return np.stack([tokens[start : start + length + 1] for start in starts]).astype(np.int64)
+def _windows(tokens: Numbers, starts: list[int], length: int) -> NDArray[np.int64]:
+    return np.stack([tokens.window(start, length + 1) for start in starts])
 
 
 def _shift(windows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -149,12 +159,16 @@ def _room(domain: DomainFacts, side: str, tokens: int, length: int) -> int:
 def prepare(config: DataConfig, cache: Path, progress: Progress | None = None) -> Dataset:
     """Open the dataset of ``config`` in ``cache``; build it if it is new, altered or incomplete.
 
-    The folder is named by config, tokenizer and a fingerprint of the sources: versions for the
+    With ``prepared`` it is that folder's, and the cache remembers where it is. Otherwise the
+    folder is named by config, tokenizer and a fingerprint of the sources: versions for the
     installed corpus; path, size and time of change for your own files.
 
     Raises `DepthbenchError` for any text, tokenizer or folder that cannot be used.
     """
     say = progress or _silent
+    if config.prepared is not None:
+        say("checking the prepared data")
+        return _open_prepared(user_path(config.prepared), cache)
     corpus = find_corpus(config)
     key = [FORMAT, config.resolved(), identity(config.tokenizer), corpus.fingerprint]
     folder = cache / digest_of(key)
@@ -171,17 +185,39 @@ def find_dataset(data_hash: str, cache: Path) -> Dataset:
 
     Raises `DepthbenchError` if there is none.
     """
-    for path in sorted(cache.glob(f"*/{FILE}")):
+    for folder in [path.parent for path in sorted(cache.glob(f"*/{FILE}"))] + _elsewhere(
+        data_hash, cache
+    ):
         try:
-            found = Dataset.open(path.parent)
+            if Manifest.load(folder).hash == data_hash:
+                return Dataset.open(folder)
         except DepthbenchError:
             continue
-        if found.manifest.hash == data_hash:
-            return found
     raise DepthbenchError(
         f"the prepared data {data_hash} is not in {cache} any more, and with it the tokenizer. "
         "Run the study's command again, or set DEPTHBENCH_CACHE to where it is"
     )
+
+
+def _open_prepared(folder: Path, cache: Path) -> Dataset:
+    try:
+        found = Dataset.open(folder)
+    except DepthbenchError as error:
+        raise DepthbenchError(
+            f"data.prepared: {error}. Name a folder that depthbench data prepare has written"
+        ) from None
+    place = {"folder": str(folder.resolve())}
+    write_atomic(cache / "prepared" / f"{found.manifest.hash}.json", json.dumps(place) + "\n")
+    return found
+
+
+def _elsewhere(data_hash: str, cache: Path) -> list[Path]:
+    """Where prepared data of this hash was last seen outside the cache."""
+    try:
+        text = (cache / "prepared" / f"{data_hash}.json").read_text(encoding="utf-8")
+        return [Path(json.loads(text)["folder"])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _silent(_: str) -> None: ...

@@ -1,12 +1,10 @@
-"""Next-token loss in nats per token and bits per byte, and the unigram entropy beside it."""
+"""Next-token loss in nats per token and bits per byte."""
 
 import math
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -67,12 +65,3 @@ def next_token_loss(logits: Tensor, targets: Tensor, target_bytes: Tensor) -> Lo
     wide = logits if logits.dtype == torch.float64 else logits.float()
     each = functional.cross_entropy(wide.flatten(0, -2), targets.flatten(), reduction="none")
     return LossSum(each.double().sum().item(), targets.numel(), int(target_bytes.sum()))
-
-
-def unigram_nats(counts: NDArray[np.int64]) -> float:
-    """``-Σ p ln p`` of the distribution with these counts, in nats per token."""
-    seen = counts[counts > 0].astype(np.float64)
-    total = seen.sum()
-    if not total:
-        raise ValueError("no tokens were counted, so there is no entropy")
-    return float(np.log(total) - (seen * np.log(seen)).sum() / total)

@@ -1,18 +1,19 @@
 """What a prepared dataset is: ``manifest.json``, written last."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, digest_of
 from depthbench.data.selection import Split
 from depthbench.errors import DepthbenchError
 from depthbench.marks import Marks
 
-FORMAT: Literal[2] = 2
-"""1 named no sentence-ending tokens."""
+FORMAT: Literal[3] = 3
+"""1 named no sentence-ending tokens; 2 had one shard a side and no document lengths."""
 FILE = "manifest.json"
 
 
@@ -44,9 +45,13 @@ class DomainFacts(Frozen):
     unigram_nats_per_token: float
     """Entropy of the training tokens under their own unigram distribution."""
     unigram_bits_per_byte: float
-    train: Shard
-    validation: Shard
-    validation_sizes: Shard
+    train: tuple[Shard, ...] = Field(min_length=1)
+    """Tokens; a document never goes on in the next shard."""
+    train_lengths: tuple[Shard, ...]
+    """Tokens of each document with its document token, shard by shard: where documents begin."""
+    validation: tuple[Shard, ...] = Field(min_length=1)
+    validation_lengths: tuple[Shard, ...]
+    validation_sizes: tuple[Shard, ...]
     """Bytes of each validation token; 0 for the document token."""
     notes: tuple[str, ...] = ()
 
@@ -54,7 +59,7 @@ class DomainFacts(Frozen):
 class Manifest(Frozen):
     """Facts of a dataset; `hash` names it in results."""
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     hash: str
     """16 hexadecimal digits of config (without paths), tokenizer and token bytes."""
     config: dict[str, Any]
@@ -69,6 +74,8 @@ class Manifest(Frozen):
     document_policy: str
     sentence_ends: tuple[int, ...]
     """Tokens that end a sentence."""
+    fingerprint: str
+    """Digest of what was read: versions; or path, size and time of change of every file."""
     origin: dict[str, str]
     """Versions behind the installed corpus, or what each domain of your own was read from."""
     domains: tuple[DomainFacts, ...] = Field(min_length=1)
@@ -100,6 +107,23 @@ class Manifest(Frozen):
                 "Prepare the data again"
             )
         return cls.parse(data, str(path))
+
+
+def data_hash(
+    settings: dict[str, Any], tokenizer_hash: str | None, domains: Sequence[DomainFacts]
+) -> str:
+    """What names a dataset in results: the same text gives the same hash in another folder."""
+    places = {"paths", "tokenizer", "prepared"}
+    kept = {name: value for name, value in settings.items() if name not in places}
+    shards = [
+        [
+            domain.name,
+            *(s.sha256 for s in (*domain.train, *domain.validation, *domain.validation_sizes)),
+        ]
+        for domain in domains
+    ]
+    identity = [kept, tokenizer_hash, shards]
+    return digest_of(identity) + digest_of([identity, "second half"])[:4]
 
 
 def document_policy(token: int) -> str:
