@@ -17,6 +17,7 @@ from tests.contract.mutant import Mutant
 from tests.contract.mutants_backbones import BACKBONES
 from tests.contract.mutants_classic import CLASSIC
 from tests.contract.mutants_depth import DEPTH
+from tests.contract.mutants_parametrization import PARAMETRIZATION
 from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
 
@@ -292,7 +293,7 @@ SLOW = [
     Mutant(
         "attnres: queries start at 1",
         "designs/attnres.py",
-        "zeros(decay=False)",
+        "zeros(decay=False, over_width=True)",
         "constant(1.0)",
         "contract/test_start.py",
     ),
@@ -328,6 +329,7 @@ SLOW = [
     *DEPTH,
     *BACKBONES,
     *STREAMS,
+    *PARAMETRIZATION,
     *STATE,
 ]
 

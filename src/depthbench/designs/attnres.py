@@ -67,7 +67,7 @@ class SourceDesign(Design[Sources], ABC):
         self.gain = nn.Parameter(torch.empty(self.mixes, shape.width))
 
     def starts(self) -> dict[str, Start]:
-        return {"query": zeros(decay=False), "gain": constant(1.0)}
+        return {"query": zeros(decay=False, over_width=True), "gain": constant(1.0)}
 
     @property
     def run(self) -> int:

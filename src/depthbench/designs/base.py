@@ -152,6 +152,10 @@ class Design(Parametrised, ABC, Generic[S]):
     units of 2^-8. More where nothing carries the state past the branches, which are rounded."""
     in_attention: ClassVar[bool] = False
     """Whether it changes what happens inside attention, so that it needs this package's own."""
+    sums_branches: ClassVar[bool] = False
+    """Whether the state is the embedding plus all branch outputs, each with a weight of order 1, so
+    that a factor on them does what depth-µP and CompleteP assume. Not where a norm, a softmax or a
+    factor of its own sets their size."""
     reads_marks: ClassVar[bool] = False
     """Whether it must be told which tokens start documents and end sentences."""
 
@@ -172,6 +176,10 @@ class Design(Parametrised, ABC, Generic[S]):
     def distance_at_start(self) -> float | None:
         """`start_distance`, unless options change it."""
         return self.start_distance
+
+    def takes_branch_factor(self) -> bool:
+        """`sums_branches`, unless options change it."""
+        return self.sums_branches
 
     def mixing_error(self) -> float | None:
         """Largest error of a row's or column's sum of mixing matrices, at random parameters.

@@ -110,6 +110,7 @@ class Cascade(Design[Granular]):
     Config = CascadeConfig
     reads_marks: ClassVar[bool] = True
     start_distance: ClassVar[float | None] = 1e-14
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="streams",
         sources="4 streams",

@@ -1,6 +1,6 @@
 """Frac-Connections: one state in fractions, mixed as Hyper-Connections mix streams."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
@@ -68,12 +68,13 @@ class FracConnection(Connection[Tensor]):
         identity = values([[float(i == j) for j in range(m)] for i in range(m)])
         starts = {
             "static_read": identity,
-            "static_mix": identity,
+            "static_mix": replace(identity, carried=True),
             "static_write": constant(1.0),
         }
         if self.config.dynamic:
-            starts["dynamic"] = zeros(decay=True)
-            starts["scale_read"] = starts["scale_write"] = constant(self.config.scale)
+            starts["dynamic"] = replace(zeros(decay=True, over_width=True), carried=True)
+            starts["scale_write"] = constant(self.config.scale)
+            starts["scale_read"] = replace(starts["scale_write"], carried=True)
         return starts
 
     def split(self, vector: Float[Tensor, "b t d"]) -> Float[Tensor, "b t s part"]:
@@ -139,6 +140,7 @@ class Frac(TensorDesign):
 
     Config = FracConfig
     start_distance: ClassVar[float | None] = 0.0
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m fractions of the state",

@@ -1,5 +1,6 @@
 """Hyper-Connections: several streams, read, mixed and written with static and dynamic weights."""
 
+from dataclasses import replace
 from typing import ClassVar, final
 
 import torch
@@ -66,10 +67,13 @@ class HyperConnection(StreamConnection):
             "static_write": constant(1.0),
         }
         if self.config.mix:
-            starts["static_mix"] = values([[float(i == j) for j in range(m)] for i in range(m)])
+            identity = values([[float(i == j) for j in range(m)] for i in range(m)])
+            starts["static_mix"] = replace(identity, carried=True)
         if self.config.dynamic:
-            starts["dynamic"] = zeros(decay=True)
-            starts["scale_read"] = starts["scale_write"] = constant(self.config.scale)
+            dynamic = zeros(decay=True, over_width=True)
+            starts["dynamic"] = replace(dynamic, carried=self.config.mix)
+            starts["scale_write"] = constant(self.config.scale)
+            starts["scale_read"] = replace(starts["scale_write"], carried=self.config.mix)
         return starts
 
     def route(self, streams: Float[Tensor, "b t s d"]) -> StreamRoute:
@@ -112,6 +116,7 @@ class HyperConnections(MixedStreamDesign):
 
     Config = HyperConnectionConfig
     start_distance: ClassVar[float | None] = 1e-14
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m streams",

@@ -43,7 +43,7 @@ class ManifoldConnection(StreamConnection, ABC):
 
     def starts(self) -> dict[str, Start]:
         return {
-            "projection": zeros(decay=True),
+            "projection": zeros(decay=True, over_width=True),
             "gates": constant(self.gate),
             **self.bias_starts(),
         }

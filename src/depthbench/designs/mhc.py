@@ -64,6 +64,7 @@ class MHC(MixedStreamDesign):
 
     Config = MHCConfig
     start_distance: ClassVar[float | None] = 5e-10
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m streams",

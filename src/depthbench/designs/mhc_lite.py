@@ -99,6 +99,7 @@ class MHCLite(MixedStreamDesign):
 
     Config = MHCLiteConfig
     start_distance: ClassVar[float | None] = 5e-12
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="streams",
         sources="m streams",

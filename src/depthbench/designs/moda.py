@@ -131,6 +131,7 @@ class MoDA(Design[DepthCache]):
     Config = MoDAConfig
     in_attention: ClassVar[bool] = True
     checkpoint_unit: ClassVar[Literal["block", "branch"]] = "branch"
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="depth attention",
         sources="state; keys and values of all earlier sites",
@@ -139,6 +140,10 @@ class MoDA(Design[DepthCache]):
         equation="x = N(h), softmax over [sequence, depth]; h ← h + y",
         paper="arXiv 2603.15619",
     )
+
+    def takes_branch_factor(self) -> bool:
+        """Post-norm divides the state by its size."""
+        return not self.config.postnorm
 
     def check(self) -> None:
         if self.backbone.name == "hybrid":

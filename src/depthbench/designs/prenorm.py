@@ -54,6 +54,7 @@ class PreNorm(TensorDesign):
 
     Config = PreNormConfig
     start_distance: ClassVar[float | None] = 0.0
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="baseline",
         sources="state",

@@ -112,6 +112,7 @@ class ValueResidual(Design[ValuedStream]):
 
     Config = ValueResidualConfig
     in_attention: ClassVar[bool] = True
+    sums_branches: ClassVar[bool] = True
     card: ClassVar[Card] = Card(
         family="depth average",
         sources="state; values of the first attention",

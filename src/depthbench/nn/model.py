@@ -12,15 +12,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from depthbench.config import Frozen
-from depthbench.designs import design_class, parse_design
+from depthbench.designs import REGISTRY, design_class, label_of, parse_design
 from depthbench.designs.base import Connection, Design, DesignConfig, Route, Site
 from depthbench.errors import DepthbenchError
 from depthbench.marks import Marks
 from depthbench.nn.backbones import backbone_kind, parse_backbone
 from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry, Load, Role, visible
 from depthbench.nn.cache import Cache, Memory, Room
+from depthbench.nn.ends import Embedding, Head
 from depthbench.nn.norm import RMSNorm
-from depthbench.nn.parameters import Parametrised, Projection, Start, initialise, normal_rows
+from depthbench.nn.parameters import initialise
+from depthbench.nn.parametrization import Parametrization
 from depthbench.nn.rope import rotary_table
 from depthbench.shapes import Shape
 
@@ -36,6 +38,7 @@ class ModelConfig(Frozen):
     backbone: SerializeAsAny[Backbone] = Backbone()
     marks: Marks = Marks()
     """Of the tokenizer, for designs that read them."""
+    parametrization: Parametrization = Parametrization()
 
     @field_validator("backbone", mode="before")
     @classmethod
@@ -64,27 +67,11 @@ class Trace:
     """Of every router, in order."""
 
 
-class Embedding(Parametrised):
-    """Token embedding."""
-
-    def __init__(self, vocab: int, width: int, std: float) -> None:
-        super().__init__()
-        self.std = std
-        self.weight = nn.Parameter(torch.empty(vocab, width))
-
-    def starts(self) -> dict[str, Start]:
-        return {"weight": normal_rows([(self.weight.shape[0], self.std)])}
-
-    def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-        return nn.functional.embedding(tokens, self.weight)
-
-
 class Block(nn.Module):
     """Two branches and the connections of their sites."""
 
-    def __init__(self, number: int, config: ModelConfig, design: Design[Any]) -> None:
+    def __init__(self, number: int, shape: Shape, backbone: Backbone, design: Design[Any]) -> None:
         super().__init__()
-        shape, backbone = config.shape, config.backbone
         self.number = number
 
         def std(role: Role) -> float:
@@ -118,14 +105,18 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         self.checkpointing = False
-        shape, backbone = config.shape, config.backbone
-        self.embed = Embedding(shape.vocab, shape.width, backbone.init_std)
+        shape, std = config.shape, config.backbone.init_std
+        self.scaling = config.parametrization.at(shape)
+        backbone = config.backbone.model_copy(update={"init_std": std * self.scaling.std})
+        self.embed = Embedding(shape.vocab, shape.width, std)
         self.design = design_class(config.design.name)(config.design, shape, backbone)
+        if config.parametrization.kind != "standard":
+            self._check_scaled()
         self.blocks = nn.ModuleList(
-            Block(number, config, self.design) for number in range(shape.layers)
+            Block(number, shape, backbone, self.design) for number in range(shape.layers)
         )
         self.final_norm = RMSNorm(shape.width, backbone.norm_eps)
-        self.head = Projection(shape.width, [(shape.vocab, backbone.init_std)])
+        self.head = Head(shape.vocab, shape.width, std, self.scaling.head)
 
     @classmethod
     def on_meta(cls, config: ModelConfig) -> "Model":
@@ -251,6 +242,8 @@ class Model(nn.Module):
             x, route = connection.read(state)
             memory = None if context.cache is None else context.cache.branches[site]
             y, entry = self._run_branch(branch, x, context, route.depth, memory)
+            if self.scaling.branch != 1.0:
+                y = y * self.scaling.branch
             if tap is not None:
                 y = tap(site, x, y)
             state = connection.write(state, y, route, entry)
@@ -323,6 +316,22 @@ class Model(nn.Module):
             raise DepthbenchError(
                 f"{length} more tokens behind {cache.length} exceed the cache's capacity of "
                 f"{room.capacity}. Make one with room for {cache.length + length}"
+            )
+
+    def _check_scaled(self) -> None:
+        """Raise `DepthbenchError` where a factor on branch outputs is undone or met twice."""
+        kind = self.config.parametrization.kind
+        if not self.design.takes_branch_factor():
+            able = [name for name, one in REGISTRY.items() if one.sums_branches]
+            raise DepthbenchError(
+                f'parametrization.kind = "{kind}" scales branch outputs with depth, but design '
+                f"'{label_of(self.config.design)}' norms or weighs them itself. "
+                f'Set kind = "standard", or take one of: {", ".join(able)}'
+            )
+        if self.config.backbone.depth_scaled_init:
+            raise DepthbenchError(
+                f'parametrization.kind = "{kind}" scales branch outputs with depth, and so does '
+                "backbone.depth_scaled_init = true. Use one of the two"
             )
 
     def _checked(self, program: Sequence[int]) -> Sequence[int]:

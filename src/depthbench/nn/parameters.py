@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,10 +15,17 @@ Fill = Callable[[Tensor, torch.Generator], None]
 
 @dataclass(frozen=True)
 class Start:
-    """Start value of one parameter, and whether weight decay applies to it."""
+    """Start value of one parameter, and what the optimizer must know of it."""
 
     fill: Fill
     decay: bool
+    """Whether weight decay applies."""
+    over_width: bool = False
+    """Whether what it makes is a sum over the model's width: then changes of its entries add up,
+    and its learning rate falls with width where a `Parametrization` says so."""
+    carried: bool = False
+    """Whether it weighs the state that is carried over depth, not a branch or its input: then its
+    changes add up over sites, and its learning rate falls with depth."""
 
 
 class Parametrised(nn.Module, ABC):
@@ -39,14 +46,14 @@ def values(numbers: Sequence[float] | Sequence[Sequence[float]], *, decay: bool 
     return Start(partial(_fill_values, numbers=numbers), decay=decay)
 
 
-def zeros(*, decay: bool) -> Start:
+def zeros(*, decay: bool, over_width: bool = False) -> Start:
     """Zeros, for matrices whose contribution starts at nothing."""
-    return Start(partial(_fill_constant, value=0.0), decay=decay)
+    return Start(partial(_fill_constant, value=0.0), decay=decay, over_width=over_width)
 
 
-def normal_rows(stds: Sequence[tuple[int, float]]) -> Start:
+def normal_rows(stds: Sequence[tuple[int, float]], *, over_width: bool = True) -> Start:
     """Runs of rows, each normal(0, std) truncated at 3 std; weight decay applies."""
-    return Start(partial(_fill_normal_rows, stds=stds), decay=True)
+    return Start(partial(_fill_normal_rows, stds=stds), decay=True, over_width=over_width)
 
 
 def _fill_constant(tensor: Tensor, _: torch.Generator, value: float) -> None:
@@ -93,15 +100,21 @@ def initialise(model: nn.Module, seed: int) -> None:
             parameter.copy_(drawn)
 
 
-def decayed(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The parameters with and those without weight decay, as their modules declare."""
-    with_decay: list[nn.Parameter] = []
-    without: list[nn.Parameter] = []
+def declared(model: nn.Module) -> Iterator[tuple[nn.Parameter, Start]]:
+    """Every parameter and its start, in the order of modules."""
     for module in model.modules():
         if isinstance(module, Parametrised):
             starts = module.starts()
             for name, parameter in module.named_parameters(recurse=False):
-                (with_decay if starts[name].decay else without).append(parameter)
+                yield parameter, starts[name]
+
+
+def decayed(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The parameters with and those without weight decay, as their modules declare."""
+    with_decay: list[nn.Parameter] = []
+    without: list[nn.Parameter] = []
+    for parameter, start in declared(model):
+        (with_decay if start.decay else without).append(parameter)
     return with_decay, without
 
 

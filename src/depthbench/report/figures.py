@@ -61,7 +61,7 @@ def write_figures(study: StudyData, folder: Path, with_published: bool) -> list[
             figure = draw()
             for kind in ("png", "svg"):
                 path = folder / f"{name}.{kind}"
-                save_atomic(path, lambda target, f=figure, k=kind: _save(f, target, k))
+                save_atomic(path, lambda target, f=figure, k=kind: save_figure(f, target, k))
                 paths.append(path)
     return paths
 
@@ -323,6 +323,7 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _save(figure: Figure, target: str, kind: str) -> None:
+def save_figure(figure: Figure, target: str, kind: str) -> None:
+    """Write ``figure`` to ``target`` as ``png`` or ``svg``, without a date."""
     metadata = {"Date": None} if kind == "svg" else None
     figure.savefig(target, format=kind, dpi=200, metadata=metadata)

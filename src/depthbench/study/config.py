@@ -11,6 +11,7 @@ from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
 from depthbench.nn.backbones import parse_backbone
 from depthbench.nn.branch import Backbone
+from depthbench.nn.parametrization import Parametrization
 from depthbench.shapes import Shape
 from depthbench.train.config import TrainConfig
 
@@ -121,6 +122,7 @@ class StudyConfig(Frozen):
     train: TrainConfig = TrainConfig()
     data: DataConfig = DataConfig()
     backbone: StudyBackbone = Backbone()
+    parametrization: Parametrization = Parametrization()
 
     @model_validator(mode="after")
     def _no_repeats(self) -> Self:

@@ -59,6 +59,7 @@ class ResolvedStudy(Frozen):
             design=design,
             backbone=self.study.backbone,
             marks=self.marks if design_class(design.name).reads_marks else NO_MARKS,
+            parametrization=self.study.parametrization,
         )
         return TrialConfig(
             model=model,
@@ -105,7 +106,13 @@ def resolve(
         label = label_of(design)
         resolved.search_shape(label)
         for shape in shapes[label]:
-            count_parameters(ModelConfig(shape=shape, design=design, backbone=study.backbone))
+            model = ModelConfig(
+                shape=shape,
+                design=design,
+                backbone=study.backbone,
+                parametrization=study.parametrization,
+            )
+            count_parameters(model)
     return resolved
 
 

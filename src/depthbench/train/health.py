@@ -72,15 +72,15 @@ def measure(model: Model, optimizer: torch.optim.AdamW, tokens: Tensor) -> Healt
 
 
 def _update_ratio(block: list[nn.Parameter], optimizer: torch.optim.AdamW) -> Tensor:
-    group = optimizer.param_groups[0]
-    beta1, beta2 = group["betas"]
+    group_of = {id(one): group for group in optimizer.param_groups for one in group["params"]}
     updates = []
     for parameter in block:
-        state = optimizer.state[parameter]
+        state, group = optimizer.state[parameter], group_of[id(parameter)]
+        beta1, beta2 = group["betas"]
         first = state["exp_avg"] / (1 - beta1 ** state["step"])
         second = state["exp_avg_sq"] / (1 - beta2 ** state["step"])
-        updates.append(first / (second.sqrt() + group["eps"]))
-    return group["lr"] * norm_of(updates) / norm_of(block)
+        updates.append(group["lr"] * first / (second.sqrt() + group["eps"]))
+    return norm_of(updates) / norm_of(block)
 
 
 def _second_moment(block: list[nn.Parameter], optimizer: torch.optim.AdamW) -> Tensor:

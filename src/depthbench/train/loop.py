@@ -20,9 +20,9 @@ from depthbench.machine import choose_dtype
 from depthbench.nn.backbones import backbone_kind
 from depthbench.nn.branch import Load
 from depthbench.nn.model import Model
-from depthbench.nn.parameters import decayed
 from depthbench.train.config import TrainConfig, TrialConfig
 from depthbench.train.health import measure, norm_of
+from depthbench.train.optim import make_optimizer
 
 HEALTH_SEQUENCES = 2
 """Sequences whose depth states are watched: enough for a mean, too few to cost time."""
@@ -98,17 +98,7 @@ class Trial:
         self.model = Model.build(config.model, config.seed, self.device)
         self.model.checkpointing = train.checkpointing
         self.kind = backbone_kind(config.model.backbone)
-        with_decay, without = decayed(self.model)
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": with_decay, "weight_decay": train.weight_decay},
-                {"params": without, "weight_decay": 0.0},
-            ],
-            lr=config.learning_rate,
-            betas=(train.beta1, train.beta2),
-            eps=train.eps,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(self.model, config)
         self.validation = dataset.validation(train.length, train.validation_tokens)
         self.divergence = Divergence(train)
 
@@ -161,7 +151,7 @@ class Trial:
         train = self.config.train
         rate = train.learning_rate(step, self.config.learning_rate)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["rate_factor"]
         inputs, targets = self.dataset.batch(self.config.seed, step, train.sequences, train.length)
         loads: list[Load] = []
         with self._autocast():
