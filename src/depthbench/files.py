@@ -11,13 +11,13 @@ from typing import Any
 from depthbench.errors import DepthbenchError
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write ``content`` to ``path`` through a temporary file, fsync and rename.
+def write_atomic(path: Path, content: str | bytes, beside: Path | None = None) -> None:
+    """Write ``content`` to ``path`` through a temporary file (see `save_atomic`), fsync and rename.
 
     Raises `DepthbenchError` in one line when the folder cannot be written or the disk is full.
     """
     data = content.encode() if isinstance(content, str) else content
-    save_atomic(path, lambda temporary: Path(temporary).write_bytes(data))
+    save_atomic(path, lambda temporary: Path(temporary).write_bytes(data), beside)
 
 
 def save_atomic(path: Path, save: Callable[[str], object], beside: Path | None = None) -> None:

@@ -29,8 +29,8 @@ class DataConfig(Frozen):
     domains: tuple[str, ...] = DOMAINS
     """Domains of the installed corpus; only without ``paths``."""
     tokenizer: str = Field(default="bytes", min_length=1)
-    """``bytes``, ``bpe`` (byte-level, trained on the training part) or the path of a tokenizers
-    ``.json``."""
+    """``bytes``, ``bpe`` (byte-level, trained on the training part), the path of a tokenizers
+    ``.json`` or of a folder with a ``tokenizer.json``, or ``hf:NAME`` of Hugging Face."""
     vocab: int = Field(default=2048, ge=SMALLEST_BPE, le=1_000_000)
     """Number of tokens of a trained BPE, the document token included."""
     text_field: str = Field(default="text", min_length=1)
@@ -66,3 +66,27 @@ class DataConfig(Frozen):
                 "names text of your own: remove one of the two"
             )
         return self
+
+
+class PrepareConfig(Frozen):
+    """What `depthbench data prepare` turns into token shards.
+
+    Raises `DepthbenchError` (through `parse`) for a trained BPE with fewer than 258 tokens.
+    """
+
+    paths: tuple[str, ...] = Field(min_length=1)
+    """Files, folders or globs (text, .jsonl, .parquet), or ``hf:NAME[:SUBSET[:SPLIT]]`` of
+    Hugging Face; one domain each."""
+    tokenizer: str = Field(default="bytes", min_length=1)
+    """As in `DataConfig`; ``bpe`` is trained on the first 4 MB of each domain."""
+    vocab: int = Field(default=2048, ge=SMALLEST_BPE, le=1_000_000)
+    """Number of tokens of a trained BPE, the document token included."""
+    text_field: str = Field(default="text", min_length=1)
+    """Key or column of JSONL, Parquet and Hugging Face rows."""
+    validation_fraction: float = Field(default=0.1, gt=0, le=0.5)
+    """Share of the documents that is kept for validation, chosen by a hash of their content."""
+    megabytes: float | None = Field(default=None, gt=0)
+    """Documents of each domain are read in order until they hold 10^6 bytes times this, before
+    duplicates are dropped; None = all."""
+    shard_tokens: int = Field(default=2**27, ge=1)
+    """A shard ends with the document that brings it to so many tokens."""

@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,14 +17,13 @@ from depthbench.config import digest_of
 from depthbench.data.build import Progress, build, find_corpus
 from depthbench.data.config import DataConfig
 from depthbench.data.entropy import unigram_nats
-from depthbench.data.manifest import FILE, FORMAT, DomainFacts, Manifest
+from depthbench.data.manifest import FILE, FORMAT, DomainFacts, Manifest, Side
 from depthbench.data.shards import Numbers
 from depthbench.data.tokenizer import ByteTokenizer, Tokenizer, identity, read
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path, write_atomic
 
 WORD = 2**64
-Side = Literal["train", "validation"]
 
 
 @dataclass(frozen=True)

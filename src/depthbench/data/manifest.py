@@ -15,6 +15,7 @@ from depthbench.marks import Marks
 FORMAT: Literal[3] = 3
 """1 named no sentence-ending tokens; 2 had one shard a side and no document lengths."""
 FILE = "manifest.json"
+Side = Literal["train", "validation"]
 
 
 class Shard(Frozen):
@@ -54,6 +55,11 @@ class DomainFacts(Frozen):
     validation_sizes: tuple[Shard, ...]
     """Bytes of each validation token; 0 for the document token."""
     notes: tuple[str, ...] = ()
+
+    def shards(self) -> tuple[Shard, ...]:
+        """All files of the domain."""
+        lengths = self.train_lengths + self.validation_lengths
+        return self.train + self.validation + lengths + self.validation_sizes
 
 
 class Manifest(Frozen):

@@ -3,8 +3,10 @@
 import glob
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,54 @@ CONTAINERS = {
     *(".npy", ".npz", ".pt", ".pth", ".bin", ".safetensors", ".gguf", ".arrow", ".pkl", ".db"),
     *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".mp3", ".mp4", ".so", ".exe", ".pyc", ".whl"),
 }
+JSON_LINES = {".jsonl", ".ndjson"}
 ALLOWED = "Allowed: text files, .jsonl, .parquet"
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file of the user's own and how to read it."""
+
+    path: Path
+    name: str
+    text_field: str
+    lenient: bool
+
+    @property
+    def suffix(self) -> str:
+        """In lower case."""
+        return self.path.suffix.lower()
+
+    def source(self) -> Source:
+        """The whole file."""
+        read: Callable[[], Iterator[Document]]
+        if self.suffix in JSON_LINES:
+            read = partial(_jsonl, self.path, self.name, self.text_field)
+        elif self.suffix == ".parquet":
+            read = partial(_parquet, self.path, self.name, self.text_field)
+        else:
+            read = partial(_text, self.path, self.name)
+        return Source(self.name, read, self.lenient)
+
+    def pieces(self, size: int) -> Iterator[tuple[Source, int]]:
+        """The same documents in parts of about ``size`` bytes of the file, and their bytes.
+
+        Lines of JSONL and row groups of Parquet stay whole, and so does plain text. Raises
+        `UnreadableFile` for a Parquet file that is none.
+        """
+        total = self.path.stat().st_size
+        if self.suffix in JSON_LINES and total > size:
+            for start in range(0, total, size):
+                end = min(start + size, total)
+                read = partial(_jsonl_part, self.path, self.name, self.text_field, start, end)
+                yield Source(f"{self.name}[{start}:{end}]", read, self.lenient), end - start
+        elif self.suffix == ".parquet" and total > size:
+            for first, last, row, held in _row_groups(self.path, self.text_field, size):
+                groups = range(first, last)
+                read = partial(_parquet, self.path, self.name, self.text_field, groups, row)
+                yield Source(f"{self.name}[groups {first}:{last}]", read, self.lenient), held
+        else:
+            yield self.source(), total
 
 
 @dataclass(frozen=True)
@@ -26,9 +75,14 @@ class OwnDomain:
 
     name: str
     given: str
-    sources: list[Source]
+    files: list[OwnFile]
     fingerprint: list[tuple[str, int, int]]
     """Path, size and modification time (ns) of every file."""
+
+    @property
+    def sources(self) -> list[Source]:
+        """Every file as a whole."""
+        return [file.source() for file in self.files]
 
 
 def expand(paths: tuple[str, ...], text_field: str) -> list[OwnDomain]:
@@ -52,9 +106,12 @@ def expand(paths: tuple[str, ...], text_field: str) -> list[OwnDomain]:
             unique = f"{name}-{count}"
             count += 1
         base = root.parent if named else root
-        sources = [_source(path, base, text_field, lenient=not named) for path in files]
+        own = [
+            OwnFile(path, path.relative_to(base).as_posix(), text_field, lenient=not named)
+            for path in files
+        ]
         prints = [_fingerprint(path) for path in files]
-        found.append(OwnDomain(unique, given, sources, prints))
+        found.append(OwnDomain(unique, given, own, prints))
     return found
 
 
@@ -118,19 +175,6 @@ def _fingerprint(path: Path) -> tuple[str, int, int]:
     return str(path.resolve()), facts.st_size, facts.st_mtime_ns
 
 
-def _source(path: Path, base: Path, text_field: str, lenient: bool) -> Source:
-    name = path.relative_to(base).as_posix()
-    suffix = path.suffix.lower()
-    read: Callable[[], Iterator[Document]]
-    if suffix in {".jsonl", ".ndjson"}:
-        read = partial(_jsonl, path, name, text_field)
-    elif suffix == ".parquet":
-        read = partial(_parquet, path, name, text_field)
-    else:
-        read = partial(_text, path, name)
-    return Source(name, read, lenient)
-
-
 def _bytes_of(path: Path) -> bytes:
     if path.suffix.lower() in CONTAINERS:
         raise UnreadableFile(f"{path}: '{path.suffix}' is no text format. {ALLOWED}; unpack it")
@@ -158,17 +202,53 @@ def _jsonl(path: Path, name: str, field: str) -> Iterator[Document]:
     for number, line in enumerate(_bytes_of(path).split(b"\n"), start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8"
-            raise DepthbenchError(
-                f"{path} line {number} is no valid JSON ({reason}). Mend or remove that line"
-            ) from None
-        text = _field_of(record, field, path, number)
+        text = _field_of(_parsed(line, path, number), field, path, number)
         if text.strip():
             # lone surrogates are legal in JSON; the byte tokenizer keeps them, a BPE refuses them
             yield Document(f"{name}:{number}", text.encode("utf-8", "surrogatepass"))
+
+
+def _jsonl_part(path: Path, name: str, field: str, start: int, end: int) -> Iterator[Document]:
+    """Documents of the lines that begin in bytes ``start`` to ``end``, named by that byte."""
+    try:
+        with path.open("rb") as file:
+            # the line that holds the byte before `start` began earlier, or ends there
+            file.seek(max(0, start - 1))
+            position = start - 1 + len(file.readline()) if start else 0
+            while position < end:
+                line = file.readline()
+                if line.strip():
+                    try:
+                        text = _field_of(_parsed(line, path, 0), field, path, 0)
+                    except DepthbenchError:
+                        number = _line_number(path, position)
+                        text = _field_of(_parsed(line, path, number), field, path, number)
+                    if text.strip():
+                        yield Document(f"{name}@{position}", text.encode("utf-8", "surrogatepass"))
+                position += len(line)
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _line_number(path: Path, position: int) -> int:
+    """Of the line that begins at ``position``."""
+    number = 1
+    with path.open("rb") as file:
+        while position > 0:
+            block = file.read(min(position, 2**20))
+            number += block.count(b"\n")
+            position -= len(block)
+    return number
+
+
+def _parsed(line: bytes, path: Path, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8"
+        raise DepthbenchError(
+            f"{path} line {number} is no valid JSON ({reason}). Mend or remove that line"
+        ) from None
 
 
 def _field_of(record: Any, field: str, path: Path, number: int) -> str:
@@ -195,7 +275,8 @@ def _no_field(place: str, field: str, names: list[str]) -> DepthbenchError:
     )
 
 
-def _parquet(path: Path, name: str, field: str) -> Iterator[Document]:
+@contextmanager
+def _open_parquet(path: Path, field: str) -> Iterator[Any]:
     # pyarrow takes a third of a second to import and few use it
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -210,12 +291,39 @@ def _parquet(path: Path, name: str, field: str) -> Iterator[Document]:
                 raise DepthbenchError(
                     f"{path}: column '{field}' is {kind}, not text. Set text_field to a text column"
                 )
-            number = 0
-            for batch in file.iter_batches(columns=[field]):
-                for text in batch.column(0).to_pylist():
-                    number += 1
-                    if text is not None and text.strip():
-                        yield Document(f"{name}:{number}", text.encode())
+            yield file
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UnreadableFile(f"{path} is no readable Parquet file: {reason}") from None
+
+
+def _parquet(
+    path: Path, name: str, field: str, groups: range | None = None, number: int = 0
+) -> Iterator[Document]:
+    """Documents of all row groups, or of some that begin behind ``number`` rows."""
+    with _open_parquet(path, field) as file:
+        chosen = None if groups is None else list(groups)
+        for batch in file.iter_batches(columns=[field], row_groups=chosen, use_threads=False):
+            for text in batch.column(0).to_pylist():
+                number += 1
+                if text is not None and text.strip():
+                    yield Document(f"{name}:{number}", text.encode())
+
+
+def _bytes_in(group: Any, field: str) -> int:
+    columns = (group.column(number) for number in range(group.num_columns))
+    return sum(one.total_compressed_size for one in columns if one.path_in_schema == field)
+
+
+def _row_groups(path: Path, field: str, size: int) -> Iterator[tuple[int, int, int, int]]:
+    """Runs of row groups of about ``size`` bytes: first, behind the last, rows before, bytes."""
+    with _open_parquet(path, field) as file:
+        facts = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+        held = [_bytes_in(group, field) for group in facts]
+        rows = [0, *accumulate(group.num_rows for group in facts)]
+    first = 0
+    for last in range(1, len(held) + 1):
+        run = sum(held[first:last])
+        if run >= size or last == len(held):
+            yield first, last, rows[first], run
+            first = last

@@ -25,9 +25,16 @@ STOPS = (".", "!", "?", "。", "！", "？")
 CLOSING = "\"'”’»›」』)]}）】》〉"
 """Quotes and brackets that may stand behind the end of a sentence, in the same token."""
 DOCUMENT = "<|document|>"
+HUB = "hf:"
+"""In front of a name on Hugging Face."""
+HUB_FILE = "tokenizer.json"
 KNOWN_DOCUMENT_TOKENS = (DOCUMENT, "<|begin_of_text|>", "<|endoftext|>", "<bos>", "<s>", "</s>")
 TRAINING_BYTES = 4_000_000
 """Text per domain that a BPE is trained on: more changes few merges and takes long."""
+
+
+class NotUnicode(DepthbenchError):
+    """Text that only the byte tokenizer takes."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,10 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def encode_many(self, documents: Sequence[Document]) -> list[Encoded]:
+        """`encode` of each."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``; bytes that are no valid UTF-8 become U+FFFD."""
         ...
@@ -95,6 +106,9 @@ class ByteTokenizer:
     def encode(self, document: Document) -> Encoded:
         ids = np.frombuffer(document.data, np.uint8).astype(np.int64)
         return Encoded(ids, np.ones_like(ids))
+
+    def encode_many(self, documents: Sequence[Document]) -> list[Encoded]:
+        return [self.encode(document) for document in documents]
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i for i in ids if i != self.document).decode(errors="replace")
@@ -129,18 +143,27 @@ class FileTokenizer:
         return cls(inner, name, description, text, vocab, document, table, ends)
 
     def encode(self, document: Document) -> Encoded:
+        return self.encode_many([document])[0]
+
+    def encode_many(self, documents: Sequence[Document]) -> list[Encoded]:
+        texts = [self._text_of(document) for document in documents]
+        if self.table is None:
+            return [self._by_offsets(*pair) for pair in zip(documents, texts, strict=True)]
+        coded = self.inner.encode_batch_fast(texts, add_special_tokens=False)
+        found: list[Encoded] = []
+        for document, one in zip(documents, coded, strict=True):
+            ids = np.array(one.ids, np.int64)
+            found.append(self._checked(document, Encoded(ids, self.table[ids])))
+        return found
+
+    def _text_of(self, document: Document) -> str:
         try:
-            text = document.data.decode()
+            return document.data.decode()
         except UnicodeDecodeError as error:
-            raise DepthbenchError(
+            raise NotUnicode(
                 f"{document.name}: byte {error.start} is no valid UTF-8, which tokenizer "
                 f"'{self.name}' needs. Use tokenizer = 'bytes' or re-encode the text"
             ) from None
-        if self.table is None:
-            return self._by_offsets(document, text)
-        coded = self.inner.encode_batch_fast([text], add_special_tokens=False)[0]
-        ids = np.array(coded.ids, np.int64)
-        return self._checked(document, Encoded(ids, self.table[ids]))
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.inner.decode([i for i in ids if i != self.document], skip_special_tokens=False)
@@ -181,7 +204,7 @@ def make(config: DataConfig, training: Sequence[Sequence[Document]]) -> Tokenize
         return ByteTokenizer()
     if config.tokenizer == "bpe":
         return train_bpe(training, config.vocab)
-    return read(user_path(config.tokenizer))
+    return read(file_of(config.tokenizer))
 
 
 def train_bpe(training: Sequence[Sequence[Document]], vocab: int) -> FileTokenizer:
@@ -224,7 +247,38 @@ def identity(name: str) -> str:
     """What a cache key needs to know of a tokenizer: its name, or the hash of its file."""
     if name in {"bytes", "bpe"}:
         return name
-    return hashlib.sha256(_file_bytes(user_path(name))).hexdigest()
+    return hashlib.sha256(_file_bytes(file_of(name))).hexdigest()
+
+
+def file_of(name: str) -> Path:
+    """The tokenizers ``.json`` that ``name`` means: itself, in a folder, or on Hugging Face.
+
+    Only that file is read: no code and no other settings. Raises `DepthbenchError` if it is not
+    there.
+    """
+    if not name.startswith(HUB):
+        path = user_path(name)
+        if not path.is_dir():
+            return path
+        if not (path / HUB_FILE).is_file():
+            raise DepthbenchError(
+                f"tokenizer = '{name}' is a folder without {HUB_FILE}. Name the .json itself, or "
+                "save the tokenizer there with save_pretrained"
+            )
+        return path / HUB_FILE
+    # it opens connections, and few use it
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    huggingface_hub.logging.set_verbosity_error()
+    try:
+        return Path(huggingface_hub.hf_hub_download(name.removeprefix(HUB), HUB_FILE))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise DepthbenchError(
+            f"tokenizer = '{name}': {HUB_FILE} cannot be fetched ({reason}). Check the name and "
+            "the connection, or name a folder or a tokenizers .json"
+        ) from None
 
 
 def _file_bytes(path: Path) -> bytes:
@@ -236,7 +290,8 @@ def _file_bytes(path: Path) -> bytes:
         raise DepthbenchError(
             f"tokenizer = '{path}' cannot be read: {reason}"
             f"{nearest(str(path), ('bytes', 'bpe')) or '.'} "
-            "Allowed: 'bytes', 'bpe', or the path of a tokenizers .json"
+            "Allowed: 'bytes', 'bpe', the path of a tokenizers .json or of a folder with one, or "
+            "hf:NAME"
         ) from None
 
 
