@@ -324,7 +324,8 @@ class Model(nn.Module):
         if not self.design.takes_branch_factor():
             able = [name for name, one in REGISTRY.items() if one.sums_branches]
             raise DepthbenchError(
-                f'parametrization.kind = "{kind}" scales branch outputs with depth, but design '
+                f'parametrization.kind = "{kind}" scales branch outputs with depth, for designs '
+                "whose state is their sum (sums_branches), but design "
                 f"'{label_of(self.config.design)}' norms or weighs them itself. "
                 f'Set kind = "standard", or take one of: {", ".join(able)}'
             )
