@@ -179,3 +179,9 @@ def test_a_folder_or_a_path_through_a_file_is_no_study_file(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(DepthbenchError, match="cannot be read: Not a directory"):
         read_toml(tmp_path / "file" / "s.toml")
+
+
+def test_a_list_of_nothing_but_mistakes_is_not_too_short_as_well() -> None:
+    text = study_refusal(designs=["nope"])
+    assert "'nope'" in text
+    assert "more)" not in text

@@ -83,7 +83,7 @@ def digest_of(data: Any) -> str:
 
 def explain(error: ValidationError, model: type[BaseModel], where: str = "") -> str:
     """One line for the first mistake: field, value, what is allowed, the nearest match."""
-    errors = error.errors(include_url=False)
+    errors = _own_mistakes(error.errors(include_url=False))
     # a misspelt key is also a missing one: the misspelling is the mistake
     misspelt = (one for one in errors if one["type"] == "extra_forbidden")
     first = next(misspelt, errors[0])
@@ -91,6 +91,18 @@ def explain(error: ValidationError, model: type[BaseModel], where: str = "") -> 
     place = f"{where}: " if where else ""
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{place}{_reason(first, field, model)}{more}".replace("\n", " ")
+
+
+def _own_mistakes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Without lists that are too short only because all they held was wrong."""
+    places = [one["loc"] for one in errors]
+
+    def follows(one: ErrorDetails) -> bool:
+        here = one["loc"]
+        inner = [loc for loc in places if loc[: len(here)] == here and loc != here]
+        return one["type"] == "too_short" and bool(inner)
+
+    return [one for one in errors if not follows(one)]
 
 
 def _reason(first: ErrorDetails, field: str, model: type[BaseModel]) -> str:

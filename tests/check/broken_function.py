@@ -46,6 +46,20 @@ class TouchesNeighbours(OneStream):
 
 
 @final
+class BatchTurned(PreNormed):
+    """Adds what the sequence at the mirrored place wrote: the middle of three keeps its own."""
+
+    def written(self, state: Tensor, y: Tensor) -> Tensor:
+        return state + y.flip(0)
+
+
+@final
+class TouchesTheMirrored(OneStream):
+    Config = config("touches_the_mirrored")
+    At = BatchTurned
+
+
+@final
 class KeepsAll(Connection[tuple[Tensor, ...]]):
     """The state is the tuple of all states so far."""
 
@@ -262,7 +276,10 @@ class ShowsNoMatrix(TensorDesign):
 
 WRONG_FUNCTION: dict[str, list[tuple[type[Design[Any]], str]]] = {
     "causality": [(LooksAhead, "logits before a changed token")],
-    "batch": [(TouchesNeighbours, "a sequence in a batch and alone")],
+    "batch": [
+        (TouchesNeighbours, "a sequence in a batch and alone"),
+        (TouchesTheMirrored, "a sequence in a batch and alone"),
+    ],
     "programs": [
         (CountsOnAllSites, "IndexError: tuple index out of range (broken_function.py, line "),
     ],

@@ -40,6 +40,7 @@ ALSO: dict[type[Design[Any]], set[str]] = {
 }
 """What else cannot hold; a buffer of the meta device holds whatever memory held."""
 COMPILING = {
+    "reading.py": "numbers are read out of tensors, as by .item()",
     "branching.py": "Unsupported: Data-dependent branching (branching.py, line ",
     "counting.py": "compilations of 2 layers of width 16, not one",
     "unrolled.py": "compilations over 4 shapes of tokens",

@@ -305,7 +305,7 @@ def test_files_that_hold_no_one_design(
 def test_files_that_are_none(refused: Callable[..., str], folder: Path) -> None:
     assert refused("./gone.py").startswith("gone.py: no such file. Name a Python file")
     (folder / "folder.py").mkdir()
-    assert refused("folder.py").startswith("folder.py: no such file")
+    assert refused("folder.py").startswith("folder.py is a folder. Name the Python file in it")
     (folder / "mine.txt").write_text(GOOD, encoding="utf-8")
     assert "mine.txt is no Python file: its name must end in .py" in refused("./mine.txt")
     (folder / "bytes.py").write_bytes(b"x = 1\n\0")

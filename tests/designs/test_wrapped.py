@@ -1,5 +1,7 @@
 """Designs around branches of other models: the same equations, and nets that train with them."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -151,6 +153,62 @@ LINEARS = [nn.Linear(8, 8), nn.Linear(8, 8)]
 def test_what_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(DepthbenchError, match=message):
         wrap(*arguments)
+
+
+PLAIN = """
+import torch
+from depthbench.designs import wrap
+from depthbench.errors import DepthbenchError
+from depthbench.nn.generate import generate
+from depthbench.nn.model import Model, ModelConfig
+from depthbench.shapes import Shape
+
+linears = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)]
+shape = Shape(layers=1, width=8, heads=1, kv_heads=1, ffn=8, vocab=9)
+model = Model.build(ModelConfig(shape=shape, design="hc"), 0)
+for act in (
+    lambda: wrap("hc", linears, "8"),
+    lambda: wrap("hc", [abs, abs], 8),
+    lambda: generate(model, torch.tensor([3, 4]), 1),
+    lambda: generate(model, torch.zeros(1, 3), 1),
+):
+    try:
+        act()
+    except DepthbenchError as error:
+        print(error)
+"""
+
+
+def test_kinds_that_shape_checks_would_refuse_first() -> None:
+    """So in a process without the checks that this session's tests run with."""
+    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[0] == "width = '8': an even number is needed here"
+    assert lines[1].startswith("branch 0 is a builtin_function_or_method")
+    assert lines[2].startswith("tokens have shape (2,)")
+    assert "dtype torch.float32" in lines[3]
+
+
+class Turned(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mT
+
+
+@pytest.mark.parametrize(
+    ("branch", "shape", "message"),
+    [
+        (Turned(), (2, 4, 8), r"branch 0 made \(2, 4, 8\) into \(2, 8, 4\)"),
+        (nn.Flatten(0, 1), (2, 4, 8), r"branch 0 made .* into \(8, 8\)"),
+        (nn.Linear(8, 9), (2, 4, 8), r"into \(2, 4, 9\)"),
+        (nn.GRU(8, 8), (2, 4, 8), "branch 0 returned a tuple"),
+    ],
+)
+def test_a_branch_that_keeps_no_shape_is_named(
+    branch: nn.Module, shape: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(DepthbenchError, match=message):
+        wrap("prenorm", [branch, branch], 8)(torch.zeros(shape))
 
 
 def test_an_input_of_another_width_is_refused() -> None:

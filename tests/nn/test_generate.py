@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from depthbench.errors import DepthbenchError
+from depthbench.nn import generate as generation
 from depthbench.nn.generate import Sampling, choose, generate, probabilities
 from depthbench.nn.model import Model
 from tests.oracles import GQA, config_of, random_model, tokens_of
@@ -113,6 +114,39 @@ def test_rows_that_pad_the_head_are_never_chosen() -> None:
     assert (generate(padded, tokens, 8, vocab=90)[:, 5:] < 90).all()
 
 
+@pytest.mark.parametrize("design", ["prenorm", "cascade", "momentum"])
+@pytest.mark.parametrize("backbone", ["dense", "hybrid"])
+def test_room_grows_with_the_text(
+    design: str, backbone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache that is doubled on the way gives what one that is large from the start gives."""
+    long = random_model(config_of(design, name=backbone))
+    tokens = tokens_of(GQA, length=4)
+    expected = generate(long, tokens, 40)
+    monkeypatch.setattr(generation, "AHEAD", 3)
+    assert torch.equal(generate(long, tokens, 40), expected)
+
+
+def test_no_memory_is_taken_for_tokens_that_do_not_come() -> None:
+    """The most that is allowed costs nothing when the text ends at once."""
+    tokens = tokens_of(GQA, batch=1, length=5)
+    stop = int(generate(model(), tokens, 1)[0, -1])
+    assert generate(model(), tokens, 10**12, stop=stop).shape == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch": 0, "capacity": 5}, "batch = 0"),
+        ({"batch": 2, "capacity": -5}, "capacity = -5"),
+        ({"batch": 2, "capacity": 5, "dtype": torch.int32}, "torch.int32"),
+    ],
+)
+def test_caches_that_hold_nothing(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(DepthbenchError, match=message):
+        model().cache(**arguments)  # type: ignore[arg-type]  # mixed kinds
+
+
 def test_nothing_new_is_asked_for() -> None:
     tokens = tokens_of(GQA)
     assert torch.equal(generate(model(), tokens, 0), tokens)
@@ -124,7 +158,9 @@ def test_nothing_new_is_asked_for() -> None:
         ({"tokens": torch.zeros(1, 0, dtype=torch.long)}, "the prompt is empty"),
         ({"count": -1}, "count = -1"),
         ({"stop": 99}, "stop = 99.*0 to 98"),
-        ({"vocab": 100}, "vocab = 100"),
+        ({"vocab": 100}, "vocab = 100.*1 to 99"),
+        ({"vocab": 0}, "vocab = 0.*1 to 99"),
+        ({"tokens": torch.zeros(0, 3, dtype=torch.long)}, "at least one sequence"),
         ({"tokens": torch.tensor([[3, 99]])}, "ids from 3 to 99.*0 to 98"),
         ({"padding": torch.tensor([0, 6]), "count": 9}, "padding = .0, 6."),
     ],

@@ -26,14 +26,20 @@ ROUNDING = 1e-10
 """Of float64 in another order, relative to the largest entry."""
 
 
+READS = ("item", "tolist")
+
+
 class CountingBackend:
     """Runs the captured graph as it is, and counts how often it is asked to compile."""
 
     def __init__(self) -> None:
         self.compilations = 0
+        self.reads = 0
+        """Numbers that are read out of tensors: one graph here, a break or a wait elsewhere."""
 
     def __call__(self, graph: GraphModule, _: list[Tensor]) -> object:
         self.compilations += 1
+        self.reads += sum(node.target in READS for node in graph.graph.nodes)
         return graph.forward
 
 
@@ -50,6 +56,11 @@ def compiling(subject: Subject) -> Outcome:
             worst = max(worst, compiled.compared(tokens_of(length=6, seed=seed)))
             compiled.refill(seed)
         count = compiled.backend.compilations
+        if compiled.backend.reads:
+            return broken(
+                f"{compiled.backend.reads} numbers are read out of tensors, as by .item(): that "
+                "breaks the graph, or waits for the device"
+            )
         if count != 1:
             return broken(f"{count} compilations of {layers} layers of width {width}, not one")
         if number == 0:

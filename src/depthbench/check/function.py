@@ -34,9 +34,10 @@ def causal(subject: Subject) -> Outcome:
 
 @torch.no_grad()
 def apart(subject: Subject) -> Outcome:
-    """A sequence alone, and the same one in a batch."""
-    tokens = tokens_of(batch=3)
-    together, alone = subject.random(tokens)[1:2], subject.random(tokens[1:2])
+    """Every sequence of a batch, and the same one alone."""
+    tokens = tokens_of(batch=4)
+    together = subject.random(tokens)
+    alone = torch.cat([subject.random(row) for row in tokens.split(1)])
     return within(distance(together, alone), ROUNDING, "a sequence in a batch and alone")
 
 

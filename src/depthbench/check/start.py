@@ -12,6 +12,7 @@ from depthbench.check.formula import evaluated
 from depthbench.check.law import Outcome, broken, held, none, within
 from depthbench.check.subject import SMALL, Subject, distance, tokens_of
 from depthbench.cost.flops import count_flops
+from depthbench.designs.base import Fact
 from depthbench.nn.count import count_parameters
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model, ModelConfig, Trace
@@ -30,6 +31,8 @@ def facts(subject: Subject) -> Outcome:
     if not found:
         return none("the design states no facts")
     for fact in found:
+        if not isinstance(fact, Fact):
+            return broken(f"facts() returns a {type(fact).__name__}, but each must be a Fact")
         if not abs(fact.measured - fact.expected) <= fact.tolerance:
             return broken(f"{fact.name}: {fact.measured:.10g}, but must be {fact.expected:.10g}")
     return held("; ".join(fact.name for fact in found))

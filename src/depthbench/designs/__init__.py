@@ -65,6 +65,11 @@ REGISTRY: dict[str, type[Design[Any]]] = {
 
 def design_class(name: str) -> type[Design[Any]]:
     """The registered design; an error with the nearest name otherwise."""
+    if name.endswith(".py"):
+        raise DepthbenchError(
+            f"design '{name}': a file of your own is for depthbench check. To use it elsewhere, "
+            "put it into the package's designs and its class into their registry"
+        )
     if name not in REGISTRY:
         raise unknown("design", name, REGISTRY)
     return REGISTRY[name]

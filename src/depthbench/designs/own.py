@@ -38,6 +38,8 @@ def read_design(path: Path) -> type[Design[Any]]:
 
 def _run(path: Path) -> ModuleType:
     """The file as a module; the same text at the same place is run once."""
+    if path.is_dir():
+        raise DepthbenchError(f"{path} is a folder. Name the Python file in it")
     if not path.is_file():
         raise DepthbenchError(f"{path}: no such file. Name a Python file that defines a design")
     name = _module_name(path)
@@ -120,3 +122,9 @@ def _check_facts(path: Path, kind: type[Design[Any]]) -> None:
         raise DepthbenchError(
             f"{path}: {kind.__name__} has no card. Write card: ClassVar[Card] = Card(...)"
         )
+    for field in ("family", "sources", "weights", "own", "equation", "paper"):
+        value = vars(card)[field]
+        if not isinstance(value, str):
+            raise DepthbenchError(
+                f"{path}: the card of {kind.__name__} has {field} = {value!r}, but text is needed"
+            )

@@ -61,9 +61,23 @@ class Wrapped(nn.Module):
                 state = self.design.enter(state, number // 2)
             assert isinstance(connection, Connection)
             read, route = connection.read(state)
-            y = branch(read.reshape(x.shape)).reshape(read.shape)
-            state = connection.write(state, y, route, None)
+            y = branch(read.reshape(x.shape))
+            _check_output(number, y, x)
+            state = connection.write(state, y.reshape(read.shape), route, None)
         return self.design.readout(state).reshape(x.shape)
+
+
+def _check_output(number: int, y: Any, x: Tensor) -> None:
+    if not isinstance(y, Tensor):
+        raise DepthbenchError(
+            f"branch {number} returned a {type(y).__name__}, but a tensor is needed. Put a module "
+            "around it that returns the tensor alone"
+        )
+    if y.shape != x.shape:
+        raise DepthbenchError(
+            f"branch {number} made {tuple(x.shape)} into {tuple(y.shape)}. A branch must keep the "
+            "shape of what it reads"
+        )
 
 
 def _blocks_of(kind: type[Design[Any]], branches: Sequence[nn.Module], width: int) -> int:
@@ -74,11 +88,16 @@ def _blocks_of(kind: type[Design[Any]], branches: Sequence[nn.Module], width: in
             f"design '{name}' changes what attention computes, so it cannot be put around other "
             "branches. Use it in a depthbench model, or wrap another design"
         )
+    for number, branch in enumerate(branches):
+        if not isinstance(branch, nn.Module):
+            raise DepthbenchError(
+                f"branch {number} is a {type(branch).__name__}, but a torch.nn.Module is needed"
+            )
     if not branches or len(branches) % 2:
         raise DepthbenchError(
             f"{len(branches)} branches: a design counts two to a block. Give an even number, such "
             "as attention and feed-forward of each block"
         )
-    if width < 2 or width % 2:
-        raise DepthbenchError(f"width = {width}: an even number is needed here")
+    if not isinstance(width, int) or width < 2 or width % 2:
+        raise DepthbenchError(f"width = {width!r}: an even number is needed here")
     return len(branches) // 2

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from depthbench.errors import DepthbenchError
 from depthbench.marks import NO_MARKS, Marks
 
 
@@ -21,6 +22,18 @@ class Room:
     dtype: torch.dtype
     """Of keys and values."""
     marks: Marks = NO_MARKS
+
+    def check(self) -> None:
+        """Raise `DepthbenchError` for sizes and kinds of number that hold nothing."""
+        for name, size in (("batch", self.batch), ("capacity", self.capacity)):
+            if size < 1:
+                raise DepthbenchError(f"cache: {name} = {size} must be at least 1")
+        if not self.dtype.is_floating_point:
+            raise DepthbenchError(
+                f"cache: dtype = {self.dtype} is no kind of real number. Use torch.float32, "
+                "torch.bfloat16 or torch.float16"
+            )
+
     """What the design is told of the tokens."""
 
 
@@ -30,6 +43,10 @@ class Memory(ABC):
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
         """All that is kept, allocated once: its bytes are the memory's."""
+
+    def grow(self, room: Room) -> None:
+        """Make room for more positions; nothing to do where the size does not depend on them."""
+        return
 
 
 class KeyValues(Memory):
@@ -42,6 +59,12 @@ class KeyValues(Memory):
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.keys, self.values
+
+    def grow(self, room: Room) -> None:
+        more = room.capacity - self.keys.shape[2]
+        self.keys, self.values = (
+            torch.nn.functional.pad(kept, (0, 0, 0, more)) for kept in (self.keys, self.values)
+        )
 
     def extend(
         self, past: int, key: Float[Tensor, "b t kv hd"], value: Float[Tensor, "b t kv hd"]
@@ -75,9 +98,12 @@ class Cache:
     length: int = 0
     """Positions that are filled."""
 
+    def memories(self) -> list[Memory]:
+        """All of them."""
+        return [m for m in (*self.branches, *self.connections, self.design) if m is not None]
+
     @property
     def bytes(self) -> int:
         """Of all memories."""
-        memories = [*self.branches, *self.connections, self.design]
-        tensors = [t for memory in memories if memory is not None for t in memory.tensors()]
+        tensors = [tensor for memory in self.memories() for tensor in memory.tensors()]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -9,6 +9,9 @@ from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
 from depthbench.nn.model import Model, check_padding
 
+AHEAD = 256
+"""New tokens that there is room for at the start: most texts end long before the most allowed."""
+
 
 class Sampling(Frozen):
     """How the next token is chosen: first ``top_k``, then ``top_p`` narrow the choice."""
@@ -19,7 +22,7 @@ class Sampling(Frozen):
     """Only the ``top_k`` most likely tokens."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Only the fewest most likely tokens whose probabilities reach ``top_p`` (arXiv 1904.09751)."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
 
 
 @torch.no_grad()
@@ -46,9 +49,11 @@ def generate(
     _check(model, tokens, count, stop, vocab)
     check_padding(padding, *tokens.shape)
     generator = torch.Generator().manual_seed(sampling.seed)
-    cache = model.cache(len(tokens), tokens.shape[1] + max(count - 1, 0), padding=padding)
+    cache = model.cache(len(tokens), tokens.shape[1] + min(count, AHEAD), padding=padding)
     found, ended, step = [tokens], torch.zeros(len(tokens), dtype=torch.bool), tokens
     for _ in range(count):
+        if cache.length + step.shape[1] > cache.room.capacity:
+            model.grow(cache, 2 * cache.room.capacity)
         logits = model.step(step, cache, last=True)[:, -1, :vocab].cpu()
         chosen = choose(logits, sampling, generator)
         if stop is not None:
@@ -89,15 +94,22 @@ def probabilities(logits: Float[Tensor, "b v"], sampling: Sampling) -> Float[Ten
 
 def _check(model: Model, tokens: Tensor, count: int, stop: int | None, vocab: int | None) -> None:
     rows = model.config.shape.vocab
+    if tokens.ndim != 2 or len(tokens) == 0 or tokens.dtype.is_floating_point:
+        raise DepthbenchError(
+            f"tokens have shape {tuple(tokens.shape)} and dtype {tokens.dtype}. Give whole "
+            "numbers of shape (batch, time), with at least one sequence"
+        )
     if tokens.shape[1] == 0:
         raise DepthbenchError(
             "the prompt is empty: give at least one token, such as the one that starts a document"
         )
     if count < 0:
         raise DepthbenchError(f"count = {count}: the number of new tokens is 0 or more")
-    for name, value, most in (("stop", stop, rows - 1), ("vocab", vocab, rows)):
-        if value is not None and not 0 <= value <= most:
-            raise DepthbenchError(f"{name} = {value}: the model has {rows} tokens. Use 0 to {most}")
+    for name, value, least, most in (("stop", stop, 0, rows - 1), ("vocab", vocab, 1, rows)):
+        if value is not None and not least <= value <= most:
+            raise DepthbenchError(
+                f"{name} = {value}: the model has {rows} tokens. Use {least} to {most}"
+            )
     if int(tokens.min()) < 0 or int(tokens.max()) >= rows:
         raise DepthbenchError(
             f"tokens hold ids from {int(tokens.min())} to {int(tokens.max())}, but the model knows "

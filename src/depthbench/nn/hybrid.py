@@ -60,6 +60,10 @@ class HybridMemory(Memory):
     def tensors(self) -> tuple[Tensor, ...]:
         return *self.attention.tensors(), *self.states.tensors()
 
+    def grow(self, room: Room) -> None:
+        self.attention.grow(room)
+        self.states.grow(room)
+
 
 @final
 class AttentionBesideStates(Branch):

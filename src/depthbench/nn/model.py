@@ -194,6 +194,7 @@ class Model(nn.Module):
         """
         weight = self.embed.weight
         room = Room(batch, capacity, weight.device, dtype or weight.dtype, self.config.marks)
+        room.check()
         check_padding(padding, batch, capacity)
         sites = list(self.sites())
         return Cache(
@@ -204,6 +205,14 @@ class Model(nn.Module):
             design=self.design.new_memory(room),
             padding=padding,
         )
+
+    def grow(self, cache: Cache, capacity: int) -> None:
+        """Make room in ``cache`` for ``capacity`` positions; what it holds stays."""
+        room = replace(cache.room, capacity=capacity)
+        for memory in cache.memories():
+            memory.grow(room)
+        cache.room = room
+        cache.cos, cache.sin = self._rotary(capacity)
 
     def _hidden(
         self,
