@@ -233,3 +233,12 @@ def test_sentence_ends_of_other_kinds(tmp_path: Path) -> None:
     found = read(sentencepiece_like(tmp_path))
     names = {found.inner.id_to_token(number) for number in found.sentence_ends}
     assert names == {"<0x21>", "<0x2E>", "<0x3F>"}
+
+
+def test_tokens_alone_are_those_with_sizes(tmp_path: Path, bpe: FileTokenizer) -> None:
+    documents = [Document("a", "ab aé ∑ ab".encode()), Document("b", b"a"), Document("c", b" ab")]
+    for coder in (bpe, read(sentencepiece_like(tmp_path)), ByteTokenizer()):
+        expected = [coder.encode(document).ids.tolist() for document in documents]
+        assert [ids.tolist() for ids in coder.ids_of(documents)] == expected
+        assert [one.ids.tolist() for one in coder.encode_many(documents)] == expected
+        assert coder.ids_of([]) == coder.encode_many([]) == []

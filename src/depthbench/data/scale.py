@@ -47,8 +47,10 @@ from depthbench.files import write_atomic
 
 TOKENIZER = "tokenizer.json"
 CONTENT = "source or tokenizer files"
-UNIT_BYTES = 16_000_000
-"""Text in a unit of work: what a kill can cost each worker."""
+LARGEST_UNIT = 16_000_000
+SMALLEST_UNIT = 1_000_000
+UNITS = 64
+"""So many units, within these bytes: what a kill can cost each worker."""
 
 
 @dataclass
@@ -76,16 +78,23 @@ class Preparation:
     """One run of `prepare_folder`."""
 
     def __init__(
-        self, config: PrepareConfig, inputs: list[Input], folder: Path, unit_bytes: int, say: Report
+        self,
+        config: PrepareConfig,
+        inputs: list[Input],
+        folder: Path,
+        unit_bytes: int | None,
+        say: Report,
     ) -> None:
         self.config, self.inputs, self.folder = config, inputs, folder
-        self.unit_bytes, self.say = unit_bytes, say
+        self.say = say
         self.budget = None if config.megabytes is None else config.megabytes * 1e6
         read = [one.fingerprint() for one in inputs]
         self.fingerprint = digest_of([read, identity(config.tokenizer)])
         sizes = [one.size for one in inputs if one.size is not None]
         known = self.budget is None and len(sizes) == len(inputs)
         self.seen = Seen(total=sum(sizes) if known else None)
+        share = sum(sizes) // UNITS if len(sizes) == len(inputs) else LARGEST_UNIT
+        self.unit_bytes = unit_bytes or min(max(share, SMALLEST_UNIT), LARGEST_UNIT)
         self.at_work: dict[str, Drawn] = {}
 
     def plan(self) -> dict[str, Any]:
@@ -236,7 +245,7 @@ def prepare_folder(
     folder: Path,
     *,
     workers: int | None = None,
-    unit_bytes: int = UNIT_BYTES,
+    unit_bytes: int | None = None,
     say: Report = lambda _: None,
 ) -> Manifest:
     """Write the dataset of ``config`` to ``folder``, or go on with it; its manifest.

@@ -84,6 +84,10 @@ class Tokenizer(Protocol):
         """`encode` of each."""
         ...
 
+    def ids_of(self, documents: Sequence[Document]) -> list[NDArray[np.int64]]:
+        """The tokens of each alone, where their sizes are not needed: faster for some kinds."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``; bytes that are no valid UTF-8 become U+FFFD."""
         ...
@@ -109,6 +113,9 @@ class ByteTokenizer:
 
     def encode_many(self, documents: Sequence[Document]) -> list[Encoded]:
         return [self.encode(document) for document in documents]
+
+    def ids_of(self, documents: Sequence[Document]) -> list[NDArray[np.int64]]:
+        return [self.encode(document).ids for document in documents]
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i for i in ids if i != self.document).decode(errors="replace")
@@ -155,6 +162,13 @@ class FileTokenizer:
             ids = np.array(one.ids, np.int64)
             found.append(self._checked(document, Encoded(ids, self.table[ids])))
         return found
+
+    def ids_of(self, documents: Sequence[Document]) -> list[NDArray[np.int64]]:
+        if self.table is not None:
+            return [encoded.ids for encoded in self.encode_many(documents)]
+        texts = [self._text_of(document) for document in documents]
+        coded = self.inner.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(one.ids, np.int64) for one in coded]
 
     def _text_of(self, document: Document) -> str:
         try:

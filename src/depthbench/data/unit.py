@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,17 @@ def tokenise(unit: Unit, job: Job, coder: Tokenizer) -> Made:
     for batch in _batches(_documents(unit, coder, left_out)):
         hashes = hashes_of(batch)
         chosen = validates(hashes, job.validation_fraction)
-        for document, words, kept, coded in zip(
-            batch, hashes.tolist(), chosen, coder.encode_many(batch), strict=True
-        ):
-            records.append((tuple(words), len(document.data), len(coded.ids) + 1))
-            tokens += [np.array([coder.document], job.dtype), coded.ids.astype(job.dtype)]
+        sized = iter(coder.encode_many(list(compress(batch, chosen))))
+        others = iter(coder.ids_of(list(compress(batch, ~chosen))))
+        for document, words, kept in zip(batch, hashes.tolist(), chosen, strict=True):
             if kept:
+                coded = next(sized)
+                ids = coded.ids
                 sizes += [np.zeros(1, "<u4"), coded.sizes.astype("<u4")]
+            else:
+                ids = next(others)
+            records.append((tuple(words), len(document.data), len(ids) + 1))
+            tokens += [np.array([coder.document], job.dtype), ids.astype(job.dtype)]
     return Made(
         np.array(records, RECORD),
         np.concatenate([np.zeros(0, job.dtype), *tokens]),
