@@ -169,6 +169,9 @@ class Design(Parametrised, ABC, Generic[S]):
     def check(self) -> None:
         """Raise `DepthbenchError` for options that fight each other."""
 
+    def check_documents_apart(self) -> None:
+        """Raise `DepthbenchError` if it mixes tokens and cannot restart with a document."""
+
     def starts(self) -> dict[str, Start]:
         """No parameters at the root, unless a design says otherwise."""
         return {}

@@ -251,6 +251,13 @@ class Momentum(Design[Averaged]):
                 '"segments" does not. Leave window out, or set over = "depth"'
             )
 
+    def check_documents_apart(self) -> None:
+        if self.config.over == "segments":
+            raise DepthbenchError(
+                'document_mask = true, but momentum with over = "segments" carries its average '
+                'from one document to the next. Use over = "depth", or leave document_mask out'
+            )
+
     def connection(self, site: Site) -> Connection[Averaged]:
         if self.config.over == "segments":
             return SegmentMomentum(self.config, site, self.shape, self.backbone)

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from depthbench.config import Frozen
+from depthbench.errors import DepthbenchError
 from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.cache import Cache, Memory, Room
 from depthbench.nn.parameters import Parametrised, Projection
@@ -68,6 +69,8 @@ class Context:
     cache: Cache | None = None
     mask: Bool[Tensor, "*rows t n"] | None = None
     """Which of the past and present positions a token sees; None where causality says it all."""
+    starts: Int[Tensor, "b t"] | None = None
+    """Position at which each token's document starts; None where documents are not kept apart."""
     loads: list[Load] | None = None
     """Collects what routers did, where someone asks."""
     pair_turns: dict[tuple[int, int], PairTurns] = field(default_factory=dict, repr=False)
@@ -87,14 +90,47 @@ class Context:
         return positions >= self.padding[:, None]
 
 
+def check_padding(padding: Tensor | None, batch: int, length: int) -> None:
+    """Raise `DepthbenchError` unless every sequence of ``length`` keeps a token of text."""
+    if padding is None:
+        return
+    if padding.shape != (batch,) or padding.min() < 0 or padding.max() >= length:
+        raise DepthbenchError(
+            f"padding = {padding.tolist()} must name, for each of {batch} sequences, 0 to "
+            f"{length - 1} tokens on the left that are no text"
+        )
+
+
+def document_starts(
+    tokens: Int[Tensor, "b t"], document: int | None, padding: Int[Tensor, "b"] | None
+) -> Int[Tensor, "b t"]:
+    """Position at which the document of each token starts.
+
+    0 up to the first token ``document``; padding and the text behind it are documents too.
+    """
+    positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    opens = tokens == document
+    if padding is not None:
+        opens = opens & (positions > padding[:, None]) | (positions == padding[:, None])
+    return torch.where(opens, positions, 0).cummax(1).values
+
+
 def visible(
-    length: int, past: int, padding: Int[Tensor, "b"] | None, device: torch.device
+    length: int,
+    past: int,
+    padding: Int[Tensor, "b"] | None,
+    device: torch.device,
+    starts: Int[Tensor, "b t"] | None = None,
 ) -> Bool[Tensor, "*rows t n"] | None:
     """Which positions each of ``length`` tokens behind ``past`` others sees.
 
     None where that is all of the past, or what a causal kernel does. Padding sees the padding
-    before it, so that no softmax is empty; nothing reads what comes of it.
+    before it, so that no softmax is empty; nothing reads what comes of it. With ``starts``
+    (`document_starts`) a token sees its own document, and padding is one.
     """
+    if starts is not None:
+        keys = torch.arange(length, device=device)
+        return (keys <= keys[:, None]) & (keys >= starts.unsqueeze(-1))
     if padding is None and (past == 0 or length == 1):
         return None
     keys = torch.arange(past + length, device=device)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
-from depthbench.nn.model import Model, check_padding
+from depthbench.nn.branch import check_padding
+from depthbench.nn.model import Model
 
 AHEAD = 256
 """New tokens that there is room for at the start: most texts end long before the most allowed."""

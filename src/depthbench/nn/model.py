@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from pydantic import SerializeAsAny, field_validator
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from depthbench.config import Frozen
 from depthbench.designs import REGISTRY, design_class, label_of, parse_design
@@ -17,12 +16,24 @@ from depthbench.designs.base import Connection, Design, DesignConfig, Route, Sit
 from depthbench.errors import DepthbenchError
 from depthbench.marks import Marks
 from depthbench.nn.backbones import backbone_kind, parse_backbone
-from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry, Load, Role, visible
+from depthbench.nn.branch import (
+    Backbone,
+    Branch,
+    Context,
+    Depth,
+    Entry,
+    Load,
+    Role,
+    check_padding,
+    document_starts,
+    visible,
+)
 from depthbench.nn.cache import Cache, Memory, Room
 from depthbench.nn.ends import Embedding, Head
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import initialise
 from depthbench.nn.parametrization import Parametrization
+from depthbench.nn.recompute import recomputed
 from depthbench.nn.rope import rotary_table
 from depthbench.shapes import Shape
 
@@ -104,7 +115,7 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.checkpointing = False
+        self.checkpointing = self.documents_apart = False
         shape, std = config.shape, config.backbone.init_std
         self.scaling = config.parametrization.at(shape)
         backbone = config.backbone.model_copy(update={"init_std": std * self.scaling.std})
@@ -172,6 +183,20 @@ class Model(nn.Module):
         hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, None)
         cache.length += tokens.shape[1]
         return self.head(hidden[:, -1:] if last else hidden)
+
+    def keep_documents_apart(self) -> None:
+        """From now on `forward` treats each document of a sequence as if it ran alone.
+
+        A token attends to its own document, where positions start at 0. Decoding with `step` takes
+        a sequence for one document. Raises `DepthbenchError` where that is not defined.
+        """
+        if self.config.marks.document is None:
+            raise DepthbenchError(
+                "document_mask = true, but marks.document is not set: the model must be told "
+                "which token starts a document"
+            )
+        self.design.check_documents_apart()
+        self.documents_apart = True
 
     def sites(self) -> Iterator[tuple[int, Branch, Connection[Any]]]:
         """Number, branch and connection of every site, in order."""
@@ -296,11 +321,15 @@ class Model(nn.Module):
         length, past = tokens.shape[1], 0 if cache is None else cache.length
         if cache is None:
             check_padding(padding, len(tokens), length)
-        if padding is None:
+        starts = None
+        if self.documents_apart and cache is None:
+            starts = document_starts(tokens, self.config.marks.document, padding)
+        edge = starts if starts is not None or padding is None else padding[:, None]
+        if edge is None:
             cos, sin = cos[past : past + length], sin[past : past + length]
         else:
             positions = torch.arange(past, past + length, device=tokens.device)
-            own = (positions - padding[:, None]).clamp(min=0)
+            own = (positions - edge).clamp(min=0)
             cos, sin = cos[own], sin[own]
         return Context(
             cos,
@@ -310,7 +339,8 @@ class Model(nn.Module):
             padding=padding,
             past=past,
             cache=cache,
-            mask=visible(length, past, padding, tokens.device),
+            mask=visible(length, past, padding, tokens.device, starts),
+            starts=starts,
             loads=loads if trace is None else trace.loads,
         )
 
@@ -352,34 +382,6 @@ class Model(nn.Module):
                     f"program names block {number}, but the model has blocks 0 to {layers - 1}"
                 )
         return program
-
-
-def check_padding(padding: Tensor | None, batch: int, length: int) -> None:
-    """Raise `DepthbenchError` unless every sequence of ``length`` keeps a token of text."""
-    if padding is None:
-        return
-    if padding.shape != (batch,) or padding.min() < 0 or padding.max() >= length:
-        raise DepthbenchError(
-            f"padding = {padding.tolist()} must name, for each of {batch} sequences, 0 to "
-            f"{length - 1} tokens on the left that are no text"
-        )
-
-
-def recomputed(run: Callable[..., Any], context: Context, *inputs: Any) -> Any:
-    """``run(context, *inputs)``, computed again in the backward pass instead of kept.
-
-    Each run notes loads in a list of its own, and only the first one's are handed on.
-    """
-
-    def apart(*inputs: Any) -> tuple[Any, list[Load]]:
-        loads: list[Load] = []
-        own = replace(context, loads=None if context.loads is None else loads)
-        return run(own, *inputs), loads
-
-    result, loads = checkpoint(apart, *inputs, use_reentrant=False)
-    if context.loads is not None:
-        context.loads.extend(loads)
-    return result
 
 
 def places(program: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,6 +20,9 @@ DECAY_RANGE = (1.0, 16.0)
 """Of ``-A`` at the start, uniform."""
 STEP_RANGE = (1e-3, 1e-1)
 """Of ``softplus(dt bias)`` at the start, uniform in the logarithm."""
+
+FORGET = -1e4
+"""A logarithm of decay whose exponential is 0 in float64 too, and no infinity."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +114,31 @@ class SelectiveStateSpace(Branch):
             step = functional.softplus(step + self.step_bias)
             if valid is not None:
                 mixed, step = mixed * valid.unsqueeze(-1), step * valid.unsqueeze(-1)
-            mixed = functional.silu(self.convolved(mixed, memory))
+            age = None if context.starts is None else _age(context.starts)
+            mixed = functional.silu(self.convolved(mixed, memory, age))
             value, write, read = mixed.split([sizes.inner, sizes.state, sizes.state], dim=-1)
             value = value.unflatten(-1, (sizes.heads, sizes.head_width))
-            y = self.scanned(value, step, write, read, memory) + self.skip.unsqueeze(-1) * value
+            y = self.scanned(value, step, write, read, memory, age)
+            y = y + self.skip.unsqueeze(-1) * value
             y = y.flatten(2) * functional.silu(gate)
         return self.out(self.norm(y)), None
 
     def convolved(
-        self, x: Float[Tensor, "b t c"], memory: SSMMemory | None
+        self,
+        x: Float[Tensor, "b t c"],
+        memory: SSMMemory | None,
+        age: Int[Tensor, "b t 1"] | None = None,
     ) -> Float[Tensor, "b t c"]:
-        """``Σ_i kernel_i x_(t - K + 1 + i)``, zeros before the sequence."""
+        """``Σ_i kernel_i x_(t - K + 1 + i)``, zeros before the sequence, or the document."""
         before = self.sizes.kernel - 1
+        if age is not None:
+            length, kernel = x.shape[1], self.kernel.to(x.dtype)
+            earlier = [functional.pad(x, (0, 0, back, 0))[:, :length] for back in range(before + 1)]
+            terms = [
+                torch.where(age >= back, kernel[:, before - back] * one, 0.0)
+                for back, one in enumerate(earlier)
+            ]
+            return torch.stack(terms).sum(0)
         if memory is None:
             x = functional.pad(x, (0, 0, before, 0))
         else:
@@ -138,9 +154,15 @@ class SelectiveStateSpace(Branch):
         write: Float[Tensor, "b t n"],
         read: Float[Tensor, "b t n"],
         memory: SSMMemory | None,
+        age: Int[Tensor, "b t 1"] | None = None,
     ) -> Float[Tensor, "b t h p"]:
-        """The recurrence's outputs; ``memory`` holds its state before and after."""
+        """The recurrence's outputs; ``memory`` holds its state before and after.
+
+        A document's first token (``age`` 0) forgets all that was before.
+        """
         decay = -step * torch.exp(at_least_float32(self.log_decay))
+        if age is not None:
+            decay = torch.where(age == 0, FORGET, decay)
         value = value * step.unsqueeze(-1)
         if memory is None:
             return scan(value, decay, write, read, None, self.sizes.chunk)[0]
@@ -234,6 +256,12 @@ def segment_sums(x: Float[Tensor, "*axes q"]) -> Float[Tensor, "*axes q q"]:
     below = torch.ones(size, size, dtype=torch.bool, device=x.device).tril(-1)
     terms = x.unsqueeze(-1).expand(*x.shape, size).masked_fill(~below, 0.0)
     return terms.cumsum(-2).masked_fill(below.mT, float("-inf"))
+
+
+def _age(starts: Int[Tensor, "b t"]) -> Int[Tensor, "b t 1"]:
+    """Tokens of its document before each."""
+    positions = torch.arange(starts.shape[1], device=starts.device)
+    return (positions - starts).unsqueeze(-1)
 
 
 def _fill_kernel(tensor: Tensor, generator: torch.Generator) -> None:

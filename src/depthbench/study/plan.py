@@ -11,7 +11,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.families import family
 from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.count import count_parameters
-from depthbench.nn.model import ModelConfig
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
 from depthbench.solve import parse_count, solve_shapes
 from depthbench.study.config import ShapesConfig, StudyConfig
@@ -54,11 +54,12 @@ class ResolvedStudy(Frozen):
 
     def trial(self, design: DesignConfig, shape: Shape, rate: float, seed: int) -> TrialConfig:
         """The config of one trial."""
+        told = self.study.train.document_mask or design_class(design.name).reads_marks
         model = ModelConfig(
             shape=shape,
             design=design,
             backbone=self.study.backbone,
-            marks=self.marks if design_class(design.name).reads_marks else NO_MARKS,
+            marks=self.marks if told else NO_MARKS,
             parametrization=self.study.parametrization,
         )
         return TrialConfig(
@@ -113,6 +114,8 @@ def resolve(
                 parametrization=study.parametrization,
             )
             count_parameters(model)
+            if study.train.document_mask:
+                Model.on_meta(model).design.check_documents_apart()
     return resolved
 
 

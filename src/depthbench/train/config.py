@@ -38,6 +38,9 @@ class TrainConfig(Frozen):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products, through autocast; weights stay float32."""
     device: str = "cpu"
+    document_mask: bool = False
+    """A token attends to its own document alone, where positions start at 0; state-space branches
+    restart too. Validation as well."""
     checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
     save_model: bool = True

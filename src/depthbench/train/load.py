@@ -33,6 +33,8 @@ def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
         raise DepthbenchError(
             f"{found[-1]} does not hold this model ({reason}). Train the trial again"
         ) from None
+    if config.train.document_mask:
+        model.keep_documents_apart()
     return model.eval(), config
 
 

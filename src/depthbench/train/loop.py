@@ -97,6 +97,8 @@ class Trial:
         self.notes = [note] if note else []
         self.model = Model.build(config.model, config.seed, self.device)
         self.model.checkpointing = train.checkpointing
+        if train.document_mask:
+            self.model.keep_documents_apart()
         self.kind = backbone_kind(config.model.backbone)
         self.optimizer = make_optimizer(self.model, config)
         self.validation = dataset.validation(train.length, train.validation_tokens)
