@@ -4,13 +4,15 @@
 
 Both use two processes of one thread with the same tokenizer. The library's have the text in memory
 and throw the ids away; prepare reads files, hashes, deduplicates, counts and writes shards. Both
-run in turn, round after round; each figure is a median of wall times, start of the processes
-left out for the library and given beside for prepare.
+run in turn, round after round, in wall time and in CPU time of all processes; the start of the
+processes is left out for the library and counted for prepare. A busy machine blurs wall times and
+leaves CPU times.
 """
 
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import statistics
 import tempfile
@@ -55,7 +57,17 @@ class Figures:
     library_tokens_per_second: float
     prepare_tokens_per_second: float
     share: float
-    """Prepare's speed over the library's: median of the rounds' own ratios."""
+    """Library's wall time over prepare's: median of the rounds' own ratios."""
+    cpu_share: float
+    """The same of CPU times."""
+
+
+@dataclass
+class Spent:
+    """One run; seconds."""
+
+    wall: float
+    cpu: float
 
 
 def corpus(megabytes: float) -> list[str]:
@@ -85,11 +97,11 @@ def alone(channel: Connection, tokenizer: str, texts: list[str]) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     inner = tokenizers.Tokenizer.from_file(tokenizer)
     while channel.recv():
-        tokens = 0
+        tokens, started = 0, time.process_time()
         for start in range(0, len(texts), BATCH):
             batch = inner.encode_batch_fast(texts[start : start + BATCH], add_special_tokens=False)
             tokens += sum(len(coded) for coded in batch)
-        channel.send(tokens)
+        channel.send((tokens, time.process_time() - started))
 
 
 @contextmanager
@@ -113,22 +125,31 @@ def library(tokenizer: Path, texts: list[str]) -> Iterator[list[Connection]]:
             process.join()
 
 
-def library_seconds(ends: list[Connection]) -> tuple[float, int]:
-    """Wall time of all processes, and the tokens they made."""
+def library_run(ends: list[Connection]) -> tuple[Spent, int]:
+    """Time of all processes, and the tokens they made."""
     started = time.perf_counter()
     for end in ends:
         end.send(True)
-    tokens = sum(end.recv() for end in ends)
-    return time.perf_counter() - started, tokens
+    answers = [end.recv() for end in ends]
+    wall = time.perf_counter() - started
+    return Spent(wall, sum(cpu for _, cpu in answers)), sum(tokens for tokens, _ in answers)
 
 
-def prepare_seconds(paths: list[Path], tokenizer: Path, out: Path) -> float:
-    """Wall time of the whole command's work, processes started and shards written."""
+def cpu_seconds() -> float:
+    """Of this process and of all that it has started and that have ended."""
+    own, ended = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+
+
+def prepare_run(paths: list[Path], tokenizer: Path, out: Path) -> Spent:
+    """Time of the whole command's work, processes started and shards written."""
     shutil.rmtree(out, ignore_errors=True)
     config = PrepareConfig(paths=tuple(map(str, paths)), tokenizer=str(tokenizer))
-    started = time.perf_counter()
+    started, before = time.perf_counter(), cpu_seconds()
     prepare_folder(config, out, workers=PROCESSES)
-    return time.perf_counter() - started
+    return Spent(time.perf_counter() - started, cpu_seconds() - before)
 
 
 def written(folder: Path, kind: str, texts: list[str]) -> list[Path]:
@@ -147,14 +168,14 @@ def written(folder: Path, kind: str, texts: list[str]) -> list[Path]:
 def measure(kind: str, texts: list[str], tokenizer: Path, folder: Path, rounds: int) -> Figures:
     """Both in turn, after one round to warm up."""
     paths = written(folder / kind, kind, texts)
-    spent: list[tuple[float, float]] = []
-    tokens = 0
+    spent: list[tuple[Spent, Spent]] = []
     with library(tokenizer, texts) as ends:
-        library_seconds(ends)
+        _, tokens = library_run(ends)
         for _ in range(rounds):
-            seconds, tokens = library_seconds(ends)
-            spent.append((seconds, prepare_seconds(paths, tokenizer, folder / "out")))
-    alone_seconds, ours = (statistics.median(column) for column in zip(*spent, strict=True))
+            theirs, _ = library_run(ends)
+            spent.append((theirs, prepare_run(paths, tokenizer, folder / "out")))
+    alone_seconds = statistics.median(theirs.wall for theirs, _ in spent)
+    ours = statistics.median(one.wall for _, one in spent)
     return Figures(
         kind=kind,
         megabytes=sum(len(text.encode()) for text in texts) / 1e6,
@@ -164,7 +185,8 @@ def measure(kind: str, texts: list[str], tokenizer: Path, folder: Path, rounds: 
         prepare_seconds=ours,
         library_tokens_per_second=tokens / alone_seconds,
         prepare_tokens_per_second=tokens / ours,
-        share=statistics.median(one / other for one, other in spent),
+        share=statistics.median(theirs.wall / one.wall for theirs, one in spent),
+        cpu_share=statistics.median(theirs.cpu / one.cpu for theirs, one in spent),
     )
 
 
@@ -174,7 +196,7 @@ def main(
 ) -> None:
     """Measure, and print the figures side by side."""
     texts = corpus(10 if quick else 40)
-    table = Table("files", "MB", "tokens", "library tokens/s", "prepare tokens/s", "share")
+    table = Table("files", "MB", "tokens", "library tokens/s", "prepare tokens/s", "share", "CPU")
     figures: list[Figures] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -191,6 +213,7 @@ def main(
                 f"{one.library_tokens_per_second:,.0f}",
                 f"{one.prepare_tokens_per_second:,.0f}",
                 f"{one.share:.2f}",
+                f"{one.cpu_share:.2f}",
             )
     Console().print(table)
     if out is not None:
