@@ -145,23 +145,53 @@ def test_other_text_is_noticed(tmp_path: Path) -> None:
     assert not old & {trial.id for trial in second.needed()}
 
 
-def test_a_killed_trial_is_a_row_and_the_next_run_tries_it_again(
-    root: Path, tmp_path: Path
-) -> None:
-    study = opened(root, tmp_path, designs=["prenorm"], search=ONE_RATE)
+def kill(running: Running) -> None:
+    pid = running.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_trial_killed_once_is_tried_again_and_says_so(root: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"designs": ["prenorm"], "search": ONE_RATE}
+    whole = opened(root, tmp_path / "whole", **changes)
+    expected = {row.id: row for row in train_study(whole, workers=1)}
+    study = opened(root, tmp_path / "killed", **changes)
     killed: list[str] = []
 
     def kill_first(running: list[Running], _: list[Planned]) -> None:
         if not killed:
             killed.append(running[0].planned.id)
-            pid = running[0].process.pid
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
+            kill(running[0])
+
+    rows = {row.id: row for row in train_study(study, workers=1, watch=kill_first)}
+    assert {key: row.loss for key, row in rows.items()} == {
+        key: row.loss for key, row in expected.items()
+    }
+    reason = "tried again because its process was killed by signal 9 (out of memory?)"
+    assert rows[killed[0]].notes == [reason]
+
+
+def test_a_killed_trial_is_a_row_and_the_next_run_tries_it_again(
+    root: Path, tmp_path: Path
+) -> None:
+    """After it was killed every time that it was tried."""
+    study = opened(root, tmp_path, designs=["prenorm"], search=ONE_RATE)
+    killed: list[str] = []
+    seen: set[int | None] = set()
+
+    def kill_first(running: list[Running], _: list[Planned]) -> None:
+        killed.extend([] if killed else [running[0].planned.id])
+        for one in running:
+            if one.planned.id == killed[0] and one.process.pid not in seen:
+                seen.add(one.process.pid)
+                kill(one)
 
     rows = {row.id: row for row in train_study(study, workers=1, watch=kill_first)}
     assert len(rows) == 2
     assert sorted(row.status for row in rows.values()) == ["done", "failed"]
     bad = rows[killed[0]]
+    assert len(seen) == 3
+    assert len(bad.notes) == 2
     assert bad.reason == "its process was killed by signal 9 (out of memory?)"
     assert (bad.loss, bad.tokens_per_second, bad.final_train_loss) == (None, None, None)
     again = opened(root, tmp_path, designs=["prenorm"], search=ONE_RATE)

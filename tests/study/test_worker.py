@@ -10,7 +10,8 @@ import pytest
 
 from depthbench.data.dataset import Dataset
 from depthbench.study.worker import work
-from depthbench.train.loop import Outcome
+from depthbench.train.outcome import Outcome
+from depthbench.train.stop import Stop
 from tests.small import make_dataset, trial_config
 
 
@@ -52,7 +53,7 @@ def test_progress_is_followed_by_the_outcome(dataset: Dataset, tmp_path: Path) -
 def test_it_ignores_ctrl_c_and_leaves_that_to_the_study(dataset: Dataset, tmp_path: Path) -> None:
     messages(dataset, dataset.folder, tmp_path)
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert isinstance(signal.getsignal(signal.SIGTERM), Stop)
 
 
 def test_data_that_is_gone_is_a_reason_in_words(dataset: Dataset, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from torch.nn import functional
 
 from depthbench.data.dataset import Dataset
-from depthbench.train.loop import Outcome, Trial
+from depthbench.train.loop import Trial
+from depthbench.train.outcome import Outcome
 from tests.small import SHAPE, TRAIN, trial_config
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from depthbench.study.plan import Planned
 from depthbench.study.worker import Message, work
-from depthbench.train.loop import Outcome
+from depthbench.train.outcome import Outcome
 
 POLL_SECONDS = 0.25
+RETRIES = 2
 PRELOAD = ("depthbench.study.worker", "torch._dynamo")
 """Imported once for all trials; the second by torch itself, at the first optimizer: two seconds."""
 
@@ -38,6 +39,10 @@ class Ended:
     outcome: Outcome | None
     reason: str | None
     seconds: float
+    broken_off: bool = False
+    """Its process was killed or told to stop: it can go on from its checkpoint."""
+    earlier: list[str] = field(default_factory=list)
+    """Why it was broken off before, in words."""
 
 
 class Pool:
@@ -88,17 +93,23 @@ class Pool:
                     break
         except EOFError:
             one.process.join()
-            return self._end(one, None, _death(one.process.exitcode))
+            code = one.process.exitcode
+            return self._end(one, None, _death(code), broken_off=code is not None and code < 0)
         if isinstance(message, Outcome):
+            if message.status == "stopped":
+                return self._end(one, None, message.reason, broken_off=True)
             return self._end(one, message, None)
         if isinstance(message, str):
             return self._end(one, None, message)
         return None
 
-    def _end(self, one: Running, outcome: Outcome | None, reason: str | None) -> Ended:
+    def _end(
+        self, one: Running, outcome: Outcome | None, reason: str | None, broken_off: bool = False
+    ) -> Ended:
         one.process.join()
         one.channel.close()
-        return Ended(one.planned, outcome, reason, time.monotonic() - one.started)
+        seconds = time.monotonic() - one.started
+        return Ended(one.planned, outcome, reason, seconds, broken_off)
 
     def stop(self) -> None:
         """End all trials at once."""
@@ -136,9 +147,11 @@ def drive(
 ) -> None:
     """Run what ``needed()`` names until nothing is left; longest first, each once.
 
+    A trial whose process was broken off goes on from its checkpoint, `RETRIES` times at most.
     ``needed`` leaves out what is recorded; ``watch`` sees the running and the waiting trials.
     """
     started: set[str] = set()
+    earlier: dict[str, list[str]] = {}
     waiting: list[Planned] = []
     stale = True
     try:
@@ -157,7 +170,12 @@ def drive(
             watch(pool.running, waiting)
             ended = pool.poll()
             for one in ended:
-                record(one)
+                one.earlier = earlier.setdefault(one.planned.id, [])
+                if one.broken_off and len(one.earlier) < RETRIES:
+                    one.earlier.append(f"tried again because {one.reason}")
+                    started.remove(one.planned.id)
+                else:
+                    record(one)
             stale = bool(ended)
     finally:
         pool.stop()

@@ -5,7 +5,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ import torch
 
 from depthbench.config import digest_of
 from depthbench.data.dataset import Dataset, default_cache, prepare
-from depthbench.data.loss import LossSum
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
-from depthbench.machine import choose_device, choose_dtype, describe
-from depthbench.nn.count import count_parameters
+from depthbench.machine import choose_device, choose_dtype
 from depthbench.study.config import StudyConfig
 from depthbench.study.engine import Ended, Pool, Running, drive
 from depthbench.study.plan import Planned, ResolvedStudy, belonging, plan, resolve
+from depthbench.study.rows import make_row
 from depthbench.study.store import Row, Store
 
 FILE = "study.toml"
@@ -153,47 +151,18 @@ def locked(folder: Path) -> Iterator[None]:
 
 def row_of(ended: Ended, resolved: ResolvedStudy, dataset: Dataset) -> Row:
     """The result row of a trial that is over."""
-    planned, outcome = ended.planned, ended.outcome
-    config = planned.config
-    total = sum(outcome.domains.values(), LossSum()) if outcome else LossSum()
-    done = outcome if outcome is not None and outcome.status == "done" else None
-    dtype, _ = choose_dtype(config.train.dtype, config.train.device)
-    return Row(
-        id=planned.id,
+    planned = ended.planned
+    return make_row(
+        planned.config,
+        dataset,
+        ended.outcome,
         study=resolved.study.name,
         label=planned.label,
-        design=config.model.design.resolved(),
-        shape=config.model.shape,
-        learning_rate=config.learning_rate,
-        seed=config.seed,
         phase=planned.phase,
-        status=outcome.status if outcome else "failed",
-        reason=outcome.reason if outcome else ended.reason,
-        parameters=count_parameters(config.model),
-        steps=outcome.steps if outcome else 0,
-        tokens=outcome.tokens if outcome else 0,
-        loss=total.domain_loss() if done else None,
-        domains={k: v.domain_loss() for k, v in done.domains.items()} if done else {},
-        unigram_bits_per_byte=_unigram(config.train.length, config.train.validation_tokens, dataset)
-        if done
-        else None,
-        final_train_loss=outcome.final_train_loss if outcome else None,
+        reason=ended.reason,
         seconds=ended.seconds,
-        tokens_per_second=outcome.tokens / outcome.seconds if outcome else None,
-        data_hash=config.data_hash,
-        config=config.resolved(),
-        machine=describe(config.train.device, dtype),
-        notes=outcome.notes if outcome else [],
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        notes=ended.earlier,
     )
-
-
-def _unigram(length: int, tokens: int, dataset: Dataset) -> float:
-    """Bits per byte of all validation targets under their domains' own unigram distributions."""
-    sets = dataset.validation(length, tokens).values()
-    sizes = [int(one.target_bytes.sum()) for one in sets]
-    bits = [one.unigram_bits_per_byte * size for one, size in zip(sets, sizes, strict=True)]
-    return sum(bits) / sum(sizes)
 
 
 def _read_resolved(folder: Path) -> ResolvedStudy | None:

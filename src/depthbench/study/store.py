@@ -13,6 +13,8 @@ from depthbench.shapes import Shape
 SCHEMA_VERSION = 1
 
 Status = Literal["done", "diverged", "failed"]
+Phase = Literal["search", "shared", "single"]
+"""``single``: a run of its own, outside a study."""
 
 
 class DomainLoss(Frozen):
@@ -54,7 +56,7 @@ class Row(Frozen):
     shape: Shape
     learning_rate: float
     seed: int
-    phase: Literal["search", "shared"]
+    phase: Phase
     status: Status
     reason: str | None = None
     """Why a trial diverged or failed."""

@@ -11,23 +11,34 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.machine import prepare_process
 from depthbench.train.config import TrialConfig
-from depthbench.train.loop import Outcome, Trial
+from depthbench.train.loop import Trial
+from depthbench.train.outcome import Outcome
+from depthbench.train.stop import Stop
 
 Message = tuple[int, int] | Outcome | str
 """Progress (steps, tokens); or how the trial ended; or why it failed."""
 
 
 def work(channel: Connection, config: TrialConfig, data: Path, folder: Path, slot: int) -> None:
-    """Train ``config`` and send messages; ends quietly when the study that started it is gone."""
+    """Train ``config`` and send messages; ends quietly when the study that started it is gone.
+
+    Goes on from the trial's last checkpoint. SIGTERM lets it write one and end.
+    """
+    stopping = Stop()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, stopping)
     if config.train.device == "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = _visible(slot)
     prepare_process(threads=1)
     (folder / "error.txt").unlink(missing_ok=True)
     try:
-        trial = Trial(config, Dataset.open(data), folder)
-        channel.send(trial.run(lambda steps, tokens: channel.send((steps, tokens))))
+        # the study has read every shard when it began
+        trial = Trial(config, Dataset.open(data, content=False), folder)
+        channel.send(
+            trial.run(
+                lambda steps, tokens: channel.send((steps, tokens)), resume=True, stop=stopping
+            )
+        )
     except BrokenPipeError:
         return
     except DepthbenchError as error:

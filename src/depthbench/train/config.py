@@ -45,6 +45,14 @@ class TrainConfig(Frozen):
     """Recompute activations in the backward pass instead of keeping them."""
     save_model: bool = True
     """Keep the trained weights of every trial, for probes."""
+    save_every: int = Field(default=500, ge=0)
+    """Steps between two checkpoints that training can go on from; 0 = none before the end."""
+    keep_last: int = Field(default=2, ge=1)
+    """Checkpoints that are kept, newest first."""
+    keep_best: bool = False
+    """Keep the checkpoint of the least validation loss as well."""
+    micro_sequences: int | None = Field(default=None, ge=1)
+    """Sequences of one forward; the gradients of a batch are summed over its parts. None = all."""
 
     @property
     def steps(self) -> int:
@@ -63,6 +71,15 @@ class TrainConfig(Frozen):
             raise ValueError(
                 f"evaluations = {self.evaluations} is more than the {self.steps} steps that "
                 f"{self.tokens} tokens give. Use fewer evaluations or more tokens"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.micro_sequences is not None and self.sequences % self.micro_sequences:
+            raise ValueError(
+                f"sequences = {self.sequences} is not divisible by micro_sequences = "
+                f"{self.micro_sequences}. Use a divisor of {self.sequences}"
             )
         return self
 

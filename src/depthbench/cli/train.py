@@ -1,0 +1,115 @@
+"""``depthbench train``: one model, with checkpoints that training goes on from."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from depthbench.config import override, read_toml
+from depthbench.data.dataset import default_cache, prepare
+from depthbench.machine import choose_device, choose_dtype, prepare_process
+from depthbench.study.run import locked
+from depthbench.study.single import RunConfig, train_single
+from depthbench.study.store import Row
+from depthbench.train.outcome import Outcome
+from depthbench.train.stop import Stop
+
+EXAMPLE = """Examples:
+
+depthbench train design=hc shape.layers=8 shape.width=64 train.tokens=2e6
+
+depthbench train mine.toml train.save_every=100 --resume never
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``train`` to ``app``."""
+    app.command("train", epilog=EXAMPLE)(train)
+
+
+def train(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.toml] [KEY=VALUE]...", help="A run's file, and settings."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder that runs are written to.")] = Path(
+        "runs"
+    ),
+    resume: Annotated[
+        str, typer.Option("--resume", help="auto, never, or the folder of a checkpoint.")
+    ] = "auto",
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Train one model. Ctrl-C or SIGTERM saves and ends; the same command goes on."""
+    prepare_process()
+    config = _config(settings or [], device, dtype, seed)
+    console = Console(stderr=True)
+    with console.status("preparing") as status:
+        dataset = prepare(config.data, default_cache(), lambda text: status.update(text))
+    folder = out / config.name
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with locked(folder), _progress(console) as progress:
+        bar = progress.add_task(config.name, total=config.train.steps)
+        outcome, row = train_single(
+            config,
+            dataset,
+            folder,
+            resume=_resume(resume),
+            stop=stop,
+            report=lambda steps, _: progress.update(bar, completed=steps),
+        )
+    for note in outcome.notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+    _tell(outcome, row, folder, as_json)
+    return 0
+
+
+def _config(
+    settings: list[str], device: str | None, dtype: str | None, seed: int | None
+) -> RunConfig:
+    files = [one for one in settings if "=" not in one]
+    tables = read_toml(Path(files[0])) if files else {}
+    tables = override(tables, [*files[1:], *(one for one in settings if "=" in one)])
+    for key, value in (("train.device", device), ("train.dtype", dtype)):
+        if value is not None:
+            tables = override(tables, [f'{key}="{value}"'])
+    if seed is not None:
+        tables["seed"] = seed
+    config = RunConfig.parse(tables, files[0] if files else "train")
+    place = choose_device(config.train.device)
+    number = config.train.dtype
+    if number == "auto":
+        number = str(choose_dtype("auto", place)[0]).removeprefix("torch.")
+    train = config.train.model_copy(update={"device": place, "dtype": number})
+    return config.model_copy(update={"train": train})
+
+
+def _resume(text: str) -> bool | Path:
+    return {"auto": True, "never": False}.get(text, Path(text))
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _tell(outcome: Outcome, row: Row | None, folder: Path, as_json: bool) -> None:
+    if as_json:
+        stopped = {"status": outcome.status, "steps": outcome.steps}
+        typer.echo(json.dumps(stopped if row is None else row.resolved(), indent=2))
+        return
+    if row is None:
+        typer.echo(f"{outcome.reason}; the same command goes on from there. Folder: {folder}")
+        return
+    loss = "" if row.loss is None else f", {row.loss.bits_per_byte:.3f} bits per byte"
+    reason = "" if row.reason is None else f": {row.reason}"
+    typer.echo(f"{row.label}: {row.status}{reason}{loss}, {row.steps} steps. Folder: {folder}")

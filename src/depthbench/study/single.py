@@ -1,0 +1,87 @@
+"""One training run of its own: a design at a shape, from settings to a result."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import Field
+
+from depthbench.config import Frozen
+from depthbench.data.config import DataConfig
+from depthbench.data.dataset import Dataset
+from depthbench.designs import design_class, label_of, parse_design
+from depthbench.files import write_atomic
+from depthbench.marks import NO_MARKS
+from depthbench.nn.branch import Backbone
+from depthbench.nn.model import ModelConfig
+from depthbench.nn.parametrization import Parametrization
+from depthbench.study.config import LearningRate, Sizes, StudyBackbone, StudyDesign
+from depthbench.study.rows import make_row
+from depthbench.study.store import Row
+from depthbench.train.config import TrainConfig, TrialConfig
+from depthbench.train.loop import Report, Trial
+from depthbench.train.outcome import Outcome
+
+RESULT = "result.json"
+
+
+class RunConfig(Frozen):
+    """What ``depthbench train`` trains; by default a model of half a million parameters."""
+
+    name: str = Field(default="run", max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    design: StudyDesign = parse_design("prenorm")
+    shape: Sizes = Sizes(layers=4, width=96, heads=4, ffn=256)
+    backbone: StudyBackbone = Backbone()
+    parametrization: Parametrization = Parametrization()
+    learning_rate: LearningRate = 3e-3
+    seed: int = Field(default=0, ge=0)
+    train: TrainConfig = TrainConfig()
+    data: DataConfig = DataConfig()
+
+    def trial(self, dataset: Dataset) -> TrialConfig:
+        """The trial on this data; raises `DepthbenchError` for what does not fit together."""
+        reads = design_class(self.design.name).reads_marks
+        model = ModelConfig(
+            shape=self.shape.shape(dataset.vocab),
+            design=self.design,
+            backbone=self.backbone,
+            parametrization=self.parametrization,
+            marks=dataset.manifest.marks if reads else NO_MARKS,
+        )
+        return TrialConfig(
+            model=model,
+            train=self.train,
+            data_hash=dataset.manifest.hash,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+        )
+
+
+def train_single(
+    config: RunConfig,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    resume: bool | Path,
+    stop: Callable[[], bool] = lambda: False,
+    report: Report = lambda *_: None,
+) -> tuple[Outcome, Row | None]:
+    """Train in ``folder``; the outcome, and the row of ``result.json`` unless it was stopped."""
+    started = time.perf_counter()
+    trial = Trial(config.trial(dataset), dataset, folder)
+    (folder / RESULT).unlink(missing_ok=True)
+    outcome = trial.run(report, resume=resume, stop=stop)
+    if outcome.status == "stopped":
+        return outcome, None
+    row = make_row(
+        trial.config,
+        dataset,
+        outcome,
+        study=config.name,
+        label=label_of(config.design),
+        phase="single",
+        reason=None,
+        seconds=time.perf_counter() - started,
+    )
+    write_atomic(folder / RESULT, row.model_dump_json(indent=2) + "\n")
+    return outcome, row

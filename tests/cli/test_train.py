@@ -1,0 +1,112 @@
+"""`depthbench train`: a run, its stop by a signal, and going on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from depthbench.cli.app import execute
+from tests.small import write_text
+
+Capture = pytest.CaptureFixture[str]
+TINY = ["shape.layers=1", "shape.width=16", "shape.heads=2", "shape.ffn=24", "train.length=16"]
+SHORT = [*TINY, "train.sequences=4", "train.tokens=512", "train.validation_tokens=256"]
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """The command sets handlers: put ours back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    write_text(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _cache(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(root / "cache"))
+
+
+def arguments(root: Path, out: Path, *more: str) -> list[str]:
+    return ["train", f'data.paths=["{root / "words.txt"}"]', *SHORT, *more, "--out", str(out)]
+
+
+def test_a_run_ends_in_a_result_with_everything_in_it(
+    root: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    assert execute(arguments(root, tmp_path, "design=hc", "--json")) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (row["label"], row["phase"], row["status"], row["steps"]) == ("hc", "single", "done", 8)
+    assert row["loss"]["bits_per_byte"] > 0
+    assert row["config"]["model"]["design"]["name"] == "hc"
+    assert (tmp_path / "run" / "checkpoints" / "step-000008" / "model.safetensors").exists()
+
+
+def test_a_file_and_settings(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\ndesign = "keel"\nlearning_rate = 0.5\n')
+    command = arguments(root, tmp_path, "learning_rate=0.01", "--seed", "3")
+    assert execute(["train", str(file), *command[1:]]) == 0
+    row = json.loads((tmp_path / "mine" / "result.json").read_text())
+    assert (row["label"], row["learning_rate"], row["seed"]) == ("keel", 0.01, 3)
+    assert "keel: done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_ends_with_0_and_the_same_command_goes_on(
+    number: signal.Signals, root: Path, tmp_path: Path
+) -> None:
+    long = ["train.tokens=64000", "train.save_every=100000"]
+    whole = arguments(root, tmp_path / "whole", *long)
+    parts = arguments(root, tmp_path / "parts", *long)
+    assert execute(whole) == 0
+    environment = {**os.environ, "DEPTHBENCH_CACHE": str(root / "cache")}
+    command = [sys.executable, "-m", "depthbench", *parts]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    metrics = tmp_path / "parts" / "run" / "metrics.jsonl"
+    while not metrics.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the same command goes on" in said
+    assert not (tmp_path / "parts" / "run" / "result.json").exists()
+    assert execute(parts) == 0
+    kept = tmp_path / "whole" / "run" / "metrics.jsonl"
+    assert metrics.read_bytes() == kept.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--resume", "nowhere"], "nowhere is no whole checkpoint"),
+        (["design=hcc"], "did you mean 'hc'"),
+        (["trian.tokens=5"], "unknown key 'trian'"),
+        (["train.micro_sequences=3"], "micro_sequences = 3"),
+        (["shape.width=15"], "width 15"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+        (["nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_what_is_refused(
+    more: list[str], message: str, root: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    assert execute(arguments(root, tmp_path, *more)) == 2
+    error = capsys.readouterr().err
+    assert message in error.lower()
+    assert len(error.splitlines()) == 1
