@@ -78,15 +78,15 @@ BACKBONES = [
     Mutant(
         "moe: penalty left out of training",
         "train/loop.py",
-        "(loss if penalty is None else loss + penalty).backward()",
-        "loss.backward()",
+        "total = loss if penalty is None else loss + penalty",
+        "total = loss",
         "train/test_routers.py",
     ),
     Mutant(
         "moe: penalty in the logged loss",
         "train/loop.py",
-        "return Step(loss.item(),",
-        "return Step((loss + (penalty or 0)).item(),",
+        "return loss.item(), None if penalty",
+        "return total.item(), None if penalty",
         "train/test_routers.py",
     ),
     Mutant(

@@ -20,6 +20,7 @@ from tests.contract.mutants_depth import DEPTH
 from tests.contract.mutants_parametrization import PARAMETRIZATION
 from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
+from tests.contract.mutants_train import TRAIN
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(depthbench.__file__).parent
@@ -331,6 +332,7 @@ SLOW = [
     *STREAMS,
     *PARAMETRIZATION,
     *STATE,
+    *TRAIN,
 ]
 
 

@@ -33,16 +33,14 @@ def run(trial: Trial, steps: int = 1000, **options: Any) -> Outcome:
     return trial.run(lambda *_: None, stop=lambda: next(asked) >= steps, **options)
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(sorted((folder / "checkpoints").iterdir())[-1] / "model.safetensors")
-
-
 def assert_same(folder: Path, other: Path) -> None:
     assert (folder / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    ours, theirs = weights(folder), weights(other)
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        assert torch.equal(tensor, theirs[name]), name
+    ends = [sorted((each / "checkpoints").iterdir())[-1] for each in (folder, other)]
+    for name in ("model", "optimizer", "rng"):
+        ours, theirs = (load_file(end / f"{name}.safetensors") for end in ends)
+        assert ours.keys() == theirs.keys()
+        for key, tensor in ours.items():
+            assert torch.equal(tensor, theirs[key]), key
 
 
 def names(folder: Path) -> list[str]:
@@ -54,7 +52,9 @@ def names(folder: Path) -> list[str]:
 def test_stopped_and_continued_equals_undisturbed(
     design: str, stopped: int, dataset: Dataset, tmp_path: Path
 ) -> None:
+    torch.rand(5)
     whole = run(make(dataset, tmp_path / "whole", design=design))
+    torch.rand(7)
     first = run(make(dataset, tmp_path / "parts", design=design), stopped)
     assert (first.status, first.steps) == ("stopped", stopped)
     last = run(make(dataset, tmp_path / "parts", design=design), resume=True)

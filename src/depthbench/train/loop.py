@@ -120,6 +120,8 @@ class Trial:
         found, notes = self._found(resume)
         self.notes += notes
         if found is None:
+            # what the process drew before must not show in what it saves
+            torch.manual_seed(self.config.seed % 2**63)
             remove(self.checkpoints)
             metrics.unlink(missing_ok=True)
             (self.folder / "timing.jsonl").unlink(missing_ok=True)

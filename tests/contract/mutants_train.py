@@ -1,0 +1,50 @@
+"""Alterations of checkpoints and of going on, each seen by the tests of resuming."""
+
+from tests.contract.mutant import Mutant
+
+_RESUME = "train/test_resume.py"
+
+TRAIN = [
+    Mutant(
+        "optimizer starts anew after a resume",
+        "train/loop.py",
+        'restore_optimizer(self.model, self.optimizer, found.tensors("optimizer"))',
+        "pass",
+        _RESUME,
+    ),
+    Mutant(
+        "metrics of lost steps are kept",
+        "train/loop.py",
+        'if record["step"] <= self.done]',
+        "]",
+        _RESUME,
+    ),
+    Mutant(
+        "divergence forgets its count",
+        "train/loop.py",
+        'self.divergence.above = state["above_start"]',
+        "pass",
+        _RESUME,
+    ),
+    Mutant(
+        "an altered file is used",
+        "train/checkpoint.py",
+        "_digest(path / name) != digest]",
+        "not (path / name).exists()]",
+        _RESUME,
+    ),
+    Mutant(
+        "a checkpoint of another config is used",
+        "train/checkpoint.py",
+        "if found.manifest.config == config:",
+        "if found.manifest.config:",
+        _RESUME,
+    ),
+    Mutant(
+        "parts of a batch weigh too much",
+        "train/loop.py",
+        "(total if share == 1 else share * total).backward()",
+        "total.backward()",
+        _RESUME,
+    ),
+]
