@@ -91,7 +91,7 @@ BACKBONES = [
     ),
     Mutant(
         "model: recomputation notes loads again",
-        "nn/model.py",
+        "nn/recompute.py",
         "loads=None if context.loads is None else loads)",
         "loads=context.loads)",
         "contract/test_backbones.py",

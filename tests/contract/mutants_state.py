@@ -122,7 +122,7 @@ STATE = [
     Mutant(
         "marks: a design that reads them is not told",
         "study/plan.py",
-        "marks=self.marks if design_class(design.name).reads_marks else NO_MARKS",
+        "marks=self.marks if told else NO_MARKS",
         "marks=NO_MARKS",
         "study/test_marks.py",
     ),

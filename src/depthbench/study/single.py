@@ -40,7 +40,7 @@ class RunConfig(Frozen):
 
     def trial(self, dataset: Dataset) -> TrialConfig:
         """The trial on this data; raises `DepthbenchError` for what does not fit together."""
-        reads = design_class(self.design.name).reads_marks
+        reads = self.train.document_mask or design_class(self.design.name).reads_marks
         model = ModelConfig(
             shape=self.shape.shape(dataset.vocab),
             design=self.design,
