@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from depthbench.config import override, read_toml
 from depthbench.data.dataset import default_cache, prepare
-from depthbench.machine import choose_device, choose_dtype, prepare_process
-from depthbench.study.run import locked
+from depthbench.machine import prepare_process
+from depthbench.study.run import explicit, locked
 from depthbench.study.single import RunConfig, train_single
 from depthbench.study.store import Row
 from depthbench.train.outcome import Outcome
@@ -85,12 +85,7 @@ def _config(
     if seed is not None:
         tables["seed"] = seed
     config = RunConfig.parse(tables, files[0] if files else "train")
-    place = choose_device(config.train.device)
-    number = config.train.dtype
-    if number == "auto":
-        number = str(choose_dtype("auto", place)[0]).removeprefix("torch.")
-    train = config.train.model_copy(update={"device": place, "dtype": number})
-    return config.model_copy(update={"train": train})
+    return config.model_copy(update={"train": explicit(config.train)})
 
 
 def _resume(text: str) -> bool | Path:

@@ -22,6 +22,7 @@ from depthbench.study.engine import Ended, Pool, Running, drive
 from depthbench.study.plan import Planned, ResolvedStudy, belonging, plan, resolve
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row, Store
+from depthbench.train.config import TrainConfig
 
 FILE = "study.toml"
 
@@ -101,12 +102,15 @@ def open_study(
 
 def fix_device(config: StudyConfig) -> StudyConfig:
     """``auto`` made explicit, because a trial's id must say what it ran with."""
-    device = choose_device(config.train.device)
-    dtype = config.train.dtype
+    return config.model_copy(update={"train": explicit(config.train)})
+
+
+def explicit(train: TrainConfig) -> TrainConfig:
+    """With the device and the kind of number that ``auto`` means here."""
+    device, dtype = choose_device(train.device), train.dtype
     if dtype == "auto":
         dtype = str(choose_dtype("auto", device)[0]).removeprefix("torch.")
-    train = config.train.model_copy(update={"device": device, "dtype": dtype})
-    return config.model_copy(update={"train": train})
+    return train.model_copy(update={"device": device, "dtype": dtype})
 
 
 def train_study(
