@@ -65,7 +65,7 @@ def make_folder(path: Path) -> None:
     except OSError as error:
         raise DepthbenchError(
             f"cannot create the folder {path}: {error.strerror or error}. "
-            "Name another folder, one that can be written"
+            "Name a folder that can be written with --out"
         ) from None
 
 
