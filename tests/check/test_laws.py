@@ -23,6 +23,7 @@ from tests.check.broken_function import (
     IgnoresOneBranch,
     LooksAhead,
     TouchesNeighbours,
+    TouchesTheMirrored,
 )
 from tests.check.broken_model import WRONG_MODEL, ConstantInBuffer, DependsOnDevice, Explodes
 
@@ -32,6 +33,7 @@ BROKEN = WRONG_FUNCTION | WRONG_MODEL
 ALSO: dict[type[Design[Any]], set[str]] = {
     LooksAhead: {"decoding"},
     TouchesNeighbours: {"decoding"},
+    TouchesTheMirrored: {"decoding"},
     IgnoresOneBranch: {"training"},
     CountsItsCalls: set(LAWS),
     ConstantInBuffer: set(LAWS),
