@@ -8,7 +8,6 @@ the same is checked first.
 """
 
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from depthbench.files import write_atomic
 from depthbench.machine import describe, prepare_process
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
+from timing import medians
 
 PROMPT, NEW = 128, 32
 SHAPES = {
@@ -124,17 +124,6 @@ def check_same(model: Model, llama: LlamaForCausalLM, prompt: Tensor) -> float:
     return off
 
 
-def medians(decoders: dict[str, Decoder], rounds: int) -> dict[str, float]:
-    """Milliseconds a token; one round warms up."""
-    spent: dict[str, list[float]] = {name: [] for name in decoders}
-    for turn in range(rounds + 1):
-        for name, decode in decoders.items():
-            seconds = decode()
-            if turn:
-                spent[name].append(seconds)
-    return {name: 1e3 * statistics.median(times) / NEW for name, times in spent.items()}
-
-
 def measure(label: str, shape: Shape, rounds: int) -> dict[str, Any]:
     """All designs and the LLaMA at one shape."""
     prompt = torch.randint(shape.vocab, (1, PROMPT), generator=torch.Generator().manual_seed(0))
@@ -142,7 +131,10 @@ def measure(label: str, shape: Shape, rounds: int) -> dict[str, Any]:
     llama = llama_like(plain)
     off = check_same(plain, llama, prompt)
     decoders = {name: ours(model_of(name, shape), prompt) for name in REGISTRY}
-    found = medians({LLAMA: theirs(llama, prompt), **decoders}, rounds)
+    found = {
+        name: 1e3 * seconds / NEW
+        for name, seconds in medians({LLAMA: theirs(llama, prompt), **decoders}, rounds).items()
+    }
     return {"shape": label, "logits_off": off, "milliseconds_a_token": found}
 
 

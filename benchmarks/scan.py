@@ -6,9 +6,6 @@ One process, one thread, CPU time. All entries run in turn, round after round, a
 median over rounds, so a busy machine slows all of them alike.
 """
 
-import statistics
-import time
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -24,24 +21,11 @@ from depthbench.nn.parameters import initialise
 from depthbench.nn.rope import rotary_table
 from depthbench.nn.ssm import SelectiveStateSpace
 from depthbench.shapes import Shape
+from timing import Job, interleaved
 
 BATCHES, LENGTHS = (1, 2), (256, 1024, 4096)
 SHAPE = Shape(layers=1, width=256, heads=4, kv_heads=4, ffn=682, vocab=257)
 STD = 0.02
-
-Job = Callable[[], object]
-
-
-def interleaved(jobs: dict[str, Job], rounds: int) -> dict[str, float]:
-    """Median CPU seconds of each job; every round runs each once, after one round to warm up."""
-    spent: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(rounds + 1):
-        for name, job in jobs.items():
-            start = time.process_time()
-            job()
-            if turn:
-                spent[name].append(time.process_time() - start)
-    return {name: statistics.median(times) for name, times in spent.items()}
 
 
 def forward(branch: Branch, batch: int, length: int) -> Job:

@@ -7,8 +7,6 @@ figure is a median over rounds, so a busy machine slows all of them alike.
 """
 
 import json
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,13 +35,12 @@ from depthbench.nn.branch import Backbone
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.nn.parameters import initialise
 from depthbench.shapes import Shape
+from timing import Job, interleaved
 
 BATCH, LENGTH, WIDTH, STREAMS = 8, 256, 256, 4
 BIG = Shape(layers=6, width=WIDTH, heads=4, kv_heads=4, ffn=682, vocab=8192)
 DEEP = Shape(layers=16, width=48, heads=3, kv_heads=3, ffn=128, vocab=257)
 MATRIX = 1024
-
-Job = Callable[[], object]
 
 
 @dataclass
@@ -56,18 +53,6 @@ class Figures:
     """GFLOP/s of one big matrix product, by dtype."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     wrappers: list[dict[str, Any]] = field(default_factory=list)
-
-
-def interleaved(jobs: dict[str, Job], rounds: int) -> dict[str, float]:
-    """Median CPU seconds of each job; every round runs each once, after one round to warm up."""
-    spent: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(rounds + 1):
-        for name, job in jobs.items():
-            start = time.process_time()
-            job()
-            if turn:
-                spent[name].append(time.process_time() - start)
-    return {name: statistics.median(times) for name, times in spent.items()}
 
 
 def step_flops(shape: Shape) -> int:

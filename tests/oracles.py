@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from depthbench.check.subject import random_model as random_model
 from depthbench.designs.base import DesignConfig
 from depthbench.nn.branch import Context
 from depthbench.nn.kernels import plain_kernels
@@ -81,7 +82,7 @@ class Oracle:
         d, n = self.shape.width, self.shape.head_dim
         keys = self.shape.kv_heads * n
         query, key, value = weight[:d], weight[d : d + keys], weight[d + keys :]
-        return tuple((x @ w.T).reshape(len(x), -1, n) for w in (query, key, value))  # type: ignore
+        return tuple((x @ w.T).reshape(len(x), -1, n) for w in (query, key, value))  # type: ignore  # three
 
     def attention(
         self,
@@ -125,21 +126,6 @@ def config_of(
 ) -> ModelConfig:
     """The model config of a design at a test shape."""
     return ModelConfig.parse({"shape": shape, "design": design, "backbone": backbone})
-
-
-def random_model(config: ModelConfig, seed: int = 0) -> Model:
-    """A float64 model all of whose parameters are random, those that start at 0 or 1 included.
-
-    Matrices keep the scale of what they multiply; gains take both signs, so a gain that is left
-    out or applied twice shows.
-    """
-    model = Model.on_meta(config).double().to_empty(device="cpu")
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.copy_(noise * (0.5 if parameter.numel() < 512 else 0.25))
-    return model
 
 
 def tokens_of(shape: Shape, batch: int = 2, length: int = 6, seed: int = 1) -> Tensor:

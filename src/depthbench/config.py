@@ -4,11 +4,13 @@ import copy
 import hashlib
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -58,6 +60,34 @@ class Frozen(BaseModel):
     def digest(self) -> str:
         """Twelve hexadecimal digits that identify the resolved config."""
         return digest_of(self.resolved())
+
+
+class Named(Frozen):
+    """A config that is one of several kinds, each named by the default of its ``name``."""
+
+    holds: ClassVar[str] = "settings"
+    """What its other fields are called in errors."""
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def _own_name(cls, value: str) -> str:
+        own = cls.model_fields["name"].default
+        if value != own:
+            raise ValueError(f"these are the {cls.holds} of '{own}'. Write name = \"{own}\"")
+        return value
+
+
+def by_name(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """Lets a field take what ``parse`` takes; its `DepthbenchError` is the field's mistake."""
+
+    def parsed(value: Any) -> Any:
+        try:
+            return parse(value)
+        except DepthbenchError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(parsed)
 
 
 def _refuse_conversion(given: Any, result: Any) -> None:

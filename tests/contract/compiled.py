@@ -15,21 +15,11 @@ import sys
 import torch
 from torch import Tensor, nn
 
+from depthbench.check.compiled import CountingBackend
 from depthbench.nn.model import Model
 from depthbench.shapes import Shape
 from tests.contract.variants import VARIANTS
 from tests.oracles import config_of, random_model, tokens_of
-
-
-class CountingBackend:
-    """Runs the captured graph as it is and counts how often it is asked to compile."""
-
-    def __init__(self) -> None:
-        self.compilations = 0
-
-    def __call__(self, graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
-        self.compilations += 1
-        return graph.forward
 
 
 def gradients_of(model: Model, logits: Tensor) -> Tensor:

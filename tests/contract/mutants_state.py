@@ -122,7 +122,7 @@ STATE = [
     Mutant(
         "marks: a design that reads them is not told",
         "study/plan.py",
-        "marks=self.marks if told else NO_MARKS",
+        "marks=told(self.study.train, design, self.marks)",
         "marks=NO_MARKS",
         "study/test_marks.py",
     ),

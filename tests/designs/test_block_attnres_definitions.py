@@ -70,7 +70,8 @@ def recency(
         scores = [rms(v, gain) @ query for v in ends] + [rms(stream, gain) @ query]
         scores[-1] = scores[-1] + o["design.bias"][mix]
         weights = torch.softmax(torch.stack(scores), dim=0)
-        return sum(w[:, None] * v for w, v in zip(weights, [*ends, stream], strict=True))  # type: ignore
+        terms = [w[:, None] * v for w, v in zip(weights, [*ends, stream], strict=True)]
+        return torch.stack(terms).sum(0)
 
     def run(o: Oracle, h: Tensor) -> Tensor:
         size = math.ceil(2 * o.shape.layers / blocks)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from depthbench.designs.cascade import Cascade
+from depthbench.designs.cascade import Cascade, CascadeConnection
 from depthbench.designs.pools import PoolMemory, Spans, StartMemory, spans_of
 from depthbench.marks import Marks
 from depthbench.nn.branch import Context
@@ -59,11 +59,11 @@ def equation_of(
         for site in range(o.shape.sites):
             read, write = o.own(site, "read_gates"), o.own(site, "write_gates")
             mixed = sum(read[g] * streams[g] for g in range(4))
-            y = o.branch(site, o.norm(site, mixed))  # type: ignore[arg-type]
+            y = o.branch(site, o.norm(site, mixed))  # type: ignore[arg-type]  # sum() is typed with its 0
             parts = pools_by_hand(y, tokens, marks, chunk, window)
             streams = [streams[g] + write[g] * parts[g] for g in range(4)]
         gates = o["design.readout_gates"]
-        return sum(gates[g] * streams[g] for g in range(4))  # type: ignore[return-value]
+        return sum(gates[g] * streams[g] for g in range(4))  # type: ignore[return-value]  # sum()
 
     return equation
 
@@ -221,8 +221,9 @@ def test_start() -> None:
     assert isinstance(model.design, Cascade)
     assert model.design.readout_gates.tolist() == [1, 0, 0, 0]
     for _, _, connection in model.sites():
-        assert connection.read_gates.tolist() == [1, 0, 0, 0]  # type: ignore[union-attr]
-        assert connection.write_gates.tolist() == [1, 1, 1, 1]  # type: ignore[union-attr]
+        assert isinstance(connection, CascadeConnection)
+        assert connection.read_gates.tolist() == [1, 0, 0, 0]
+        assert connection.write_gates.tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=str)

@@ -37,7 +37,7 @@ def programmed(program: Sequence[int]) -> Callable[[Oracle, Tensor], Tensor]:
                 assert len(weights) == number + 2
                 there = [j for j in range(number + 2) if j in outputs]
                 rows.append(sum(weights[j] * outputs[j][t] for j in there))
-            h = torch.stack(rows)  # type: ignore[arg-type]
+            h = torch.stack(rows)  # type: ignore[arg-type]  # sum() is typed with its 0
         return h
 
     return run

@@ -48,7 +48,7 @@ def equation_of(m: int = 4, dynamic: bool = True) -> Callable[[Oracle, Tensor], 
             fractions = [h[:, i * size : (i + 1) * size] for i in range(m)]
             read, mix, write = coefficients(o, site, fractions, dynamic)
             parts = [sum(read[i][j][:, None] * fractions[i] for i in range(m)) for j in range(m)]
-            y = o.branch(site, o.norm(site, torch.cat(parts, 1)))  # type: ignore[arg-type]
+            y = o.branch(site, o.norm(site, torch.cat(parts, 1)))  # type: ignore[arg-type]  # sum() is typed with its 0
             new = [
                 sum(mix[i][j][:, None] * fractions[i] for i in range(m))
                 + write[j][:, None] * y[:, j * size : (j + 1) * size]

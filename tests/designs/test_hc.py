@@ -49,12 +49,12 @@ def equation_of(
         for site in range(o.shape.sites):
             read, matrix, write = coefficients(o, site, streams, mix, dynamic)
             mixed = sum(read[i][:, None] * streams[i] for i in range(m))
-            y = o.branch(site, o.norm(site, mixed))  # type: ignore[arg-type]
+            y = o.branch(site, o.norm(site, mixed))  # type: ignore[arg-type]  # sum() is typed with its 0
             streams = [
                 sum(matrix[i][j][:, None] * streams[i] for i in range(m)) + write[j][:, None] * y
                 for j in range(m)
             ]
-        return sum(streams) / m  # type: ignore[return-value]
+        return sum(streams) / m  # type: ignore[return-value]  # sum() is typed with its 0
 
     return equation
 

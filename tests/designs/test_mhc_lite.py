@@ -90,7 +90,7 @@ def test_exactly_doubly_stochastic_where_sinkhorn_is_not() -> None:
     model(tokens_of(GQA), trace=trace)
     assert len(trace.routes) == 6
     for _, route in trace.routes:
-        (mix,) = route.mixes()  # type: ignore[attr-defined]
+        (mix,) = route.mixes()
         assert mix.shape == (2, 6, 4, 4)
         assert max(doubly_stochastic_error(mix)) < 1e-14
         assert (mix[0, 0] != mix[0, 1]).any()

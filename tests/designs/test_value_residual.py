@@ -36,7 +36,7 @@ def attention(o: Oracle, site: int, x: Tensor, value: Tensor) -> Tensor:
             scores = torch.stack([q @ turn(key[s, kv], s) for s in range(t + 1)])
             weights = torch.softmax(scores / math.sqrt(o.shape.head_dim), dim=0)
             heads.append(sum(weights[s] * value[s, kv] for s in range(t + 1)))
-        rows.append(torch.cat(heads))  # type: ignore[arg-type]
+        rows.append(torch.cat(heads))  # type: ignore[arg-type]  # sum() is typed with its 0
     return torch.stack(rows) @ o[f"blocks.{site // 2}.attention.o.weight"].T
 
 

@@ -48,7 +48,7 @@ def test_by_chunks_is_by_tokens(length: int, chunk: int, state: bool) -> None:
     for by_chunks in (True, False):
         inputs = inputs_of(length, state)
         given = inputs if state else [*inputs, None]
-        y, last = scan(*given, chunk) if by_chunks else scan_plain(*given)  # type: ignore[arg-type]
+        y, last = scan(*given, chunk) if by_chunks else scan_plain(*given)  # type: ignore[arg-type]  # tensors of several kinds
         loss = (y * noise(*y.shape, seed=2)).sum() + (last * noise(*last.shape, seed=3)).sum()
         results.append([y, last, *torch.autograd.grad(loss, inputs, allow_unused=True)])
     names = ["outputs", "state", "values", "decays", "writes", "reads", "state before"]
@@ -67,7 +67,7 @@ def test_float32_keeps_its_digits_behind_fast_decays(each: float) -> None:
     exact, _ = scan_plain(values, decays, writes, reads, None)
     single = [x.float() for x in (values, decays, writes, reads)]
     gradients = [x.requires_grad_() for x in single]
-    y, _ = scan(*single, None, 64)  # type: ignore[arg-type]
+    y, _ = scan(*single, None, 64)  # type: ignore[arg-type]  # tensors of several kinds
     assert (y - exact).abs().max() < 3e-6 * exact.abs().max()
     y.sum().backward()
     assert all(x.grad is not None and x.grad.isfinite().all() for x in gradients)

@@ -18,7 +18,7 @@ def seeds(label: str, layers: int, losses: list[float]) -> list[Row]:
 
 def search(losses: dict[float, float | None], status: str = "diverged") -> list[Row]:
     return [
-        row("hc", 8, loss, rate=rate, phase="search", status="done" if loss else status)  # type: ignore[arg-type]
+        row("hc", 8, loss, rate=rate, phase="search", status="done" if loss else status)  # type: ignore[arg-type]  # a status as text
         for rate, loss in losses.items()
     ]
 

@@ -24,9 +24,8 @@ OTHER_TOKENS = ((3, 9), (5, 16), (4, 7))
 """Batch and time of what the first model meets after its own `BATCHES`."""
 ROUNDING = 1e-10
 """Of float64 in another order, relative to the largest entry."""
-
-
 READS = ("item", "tolist")
+"""Calls that read numbers out of a tensor."""
 
 
 class CountingBackend:

@@ -91,8 +91,9 @@ def kernels(subject: Subject) -> Outcome:
     logits = model(tokens)
     gradients = gradients_of(model, logits)
     with plain_kernels():
-        worst, name = distance(logits, model(tokens)), "logits"
-        for parameter, plain in gradients_of(model, model(tokens)).items():
+        expected = model(tokens)
+        worst, name = distance(logits, expected), "logits"
+        for parameter, plain in gradients_of(model, expected).items():
             # gradients that are 0 in exact numbers are rounding in both
             if (
                 plain.abs().max() > ROUNDING

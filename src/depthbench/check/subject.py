@@ -52,7 +52,11 @@ class Subject:
 
 
 def random_model(config: ModelConfig, seed: int = 0) -> Model:
-    """Matrices keep the scale of what they multiply; gains take both signs."""
+    """A float64 model all of whose parameters are random, those that start at 0 or 1 included.
+
+    Matrices keep the scale of what they multiply; gains take both signs, so a gain that is left
+    out or applied twice shows.
+    """
     model = Model.on_meta(config).double().to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -21,6 +21,7 @@ from depthbench.check.run import (
     refuse_empty,
 )
 from depthbench.check.signal import DEPTHS, Signal
+from depthbench.cli.console import wide_console
 from depthbench.machine import prepare_process
 
 EXAMPLE = """Examples:
@@ -93,8 +94,7 @@ def _progress() -> Progress:
 
 
 def _show(checked: list[Checked]) -> None:
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDE)
+    console = wide_console(WIDE)
     ran = [one for one in checked if one.refused is None]
     if len(checked) == 1:
         console.print(findings_table(checked[0]))

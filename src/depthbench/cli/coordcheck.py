@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from depthbench.cli.console import wide_console
 from depthbench.cli.shapes import numbers
 from depthbench.machine import prepare_process
 from depthbench.train.coordinates import (
@@ -64,8 +64,7 @@ def coordcheck(
     if as_json:
         typer.echo(json.dumps(check.resolved(), indent=2))
         return
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDE)
+    console = wide_console(WIDE)
     console.print(slope_table(check))
     for path in files:
         console.print(f"Figure: {path}", markup=False, highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from depthbench.cli.console import wide_console
 from depthbench.data.config import PrepareConfig
 from depthbench.data.inspect import Inspected, inspect_folder
 from depthbench.data.manifest import Manifest
@@ -145,8 +146,7 @@ def inspect(
     if as_json:
         typer.echo(json.dumps(found.resolved(), indent=2, ensure_ascii=False))
         return
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDE)
+    console = wide_console(WIDE)
     console.print(facts_table(found))
     console.print(sides_table(found))
     for side in found.sides:

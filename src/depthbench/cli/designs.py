@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from depthbench.cli.console import wide_console
 from depthbench.designs import REGISTRY, design_class
 from depthbench.docs.rows import options_of, row_of, shown, words_of
 from depthbench.errors import DepthbenchError
@@ -82,11 +83,6 @@ def _write_docs(folder: Path, workers: int) -> None:
     typer.echo(f"{len(REGISTRY)} designs: {page}")
 
 
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDE)
-
-
 def _show_all(rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("name", "family", "sources", "weights", "own parameters"):
@@ -98,7 +94,7 @@ def _show_all(rows: list[dict[str, Any]]) -> None:
         own = f"{row['own_at_24_layers_width_1024']:,}"
         cells = [row[key] for key in ("name", "family", "sources", "weights", "own")]
         table.add_row(*map(escape, [*cells, own, row["equation"], row["paper"]]))
-    _console().print(table)
+    wide_console(WIDE).print(table)
 
 
 def _show_one(row: dict[str, Any]) -> None:
@@ -108,7 +104,7 @@ def _show_one(row: dict[str, Any]) -> None:
         if key != "options":
             number = f"{value:,}" if isinstance(value, int) else str(value)
             facts.add_row(headings.get(key, key.replace("_", " ")), escape(number))
-    console = _console()
+    console = wide_console(WIDE)
     console.print(facts)
     if not row["options"]:
         console.print("no options")

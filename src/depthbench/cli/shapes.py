@@ -4,9 +4,9 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from depthbench.cli.console import wide_console
 from depthbench.designs import parse_design
 from depthbench.errors import DepthbenchError
 from depthbench.families import FAMILIES, VOCAB, family
@@ -101,8 +101,7 @@ def shapes(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDE)
+    console = wide_console(WIDE)
     console.print(table_of(rows))
 
 

@@ -2,9 +2,10 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +74,24 @@ def build(config: DataConfig, corpus: Corpus, folder: Path, progress: Progress) 
     if coder.json is not None:
         write_atomic(folder / "tokenizer.json", coder.json)
         tokenizer_hash = hashlib.sha256(coder.json.encode()).hexdigest()
-    manifest = Manifest(
-        hash=data_hash(config.resolved(), tokenizer_hash, facts),
-        config=config.resolved(),
+    manifest = manifest_of(
+        config.resolved(), coder, tokenizer_hash, facts, corpus.origin, corpus.fingerprint
+    )
+    write_atomic(folder / FILE, manifest.model_dump_json(indent=1) + "\n")
+
+
+def manifest_of(
+    settings: dict[str, Any],
+    coder: tokenizer.Tokenizer,
+    tokenizer_hash: str | None,
+    facts: Sequence[DomainFacts],
+    origin: dict[str, str],
+    fingerprint: str,
+) -> Manifest:
+    """All that is known of a dataset whose shards are written."""
+    return Manifest(
+        hash=data_hash(settings, tokenizer_hash, facts),
+        config=settings,
         tokenizer=coder.description,
         tokenizer_hash=tokenizer_hash,
         vocab=coder.vocab,
@@ -83,11 +99,10 @@ def build(config: DataConfig, corpus: Corpus, folder: Path, progress: Progress) 
         document_token=coder.document,
         document_policy=document_policy(coder.document),
         sentence_ends=coder.sentence_ends,
-        fingerprint=corpus.fingerprint,
-        origin=corpus.origin,
+        fingerprint=fingerprint,
+        origin=origin,
         domains=tuple(facts),
     )
-    write_atomic(folder / FILE, manifest.model_dump_json(indent=1) + "\n")
 
 
 def _write_domain(

@@ -54,8 +54,7 @@ class DataConfig(Frozen):
 
     @model_validator(mode="after")
     def _one_corpus(self) -> Self:
-        others = {k: v.default for k, v in type(self).model_fields.items() if k != "prepared"}
-        changed = [name for name, default in others.items() if getattr(self, name) != default]
+        changed = [name for name in self.model_dump(exclude_defaults=True) if name != "prepared"]
         if self.prepared is not None and changed:
             raise ValueError(
                 f"prepared = '{self.prepared}' fixes {changed[0]} too: remove one of the two"

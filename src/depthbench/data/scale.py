@@ -7,7 +7,6 @@ written last. So the files depend on the text and the config alone.
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any, final
 
 from depthbench.config import digest_of
 from depthbench.data.assemble import Rules, assemble
+from depthbench.data.build import manifest_of
 from depthbench.data.config import PrepareConfig
 from depthbench.data.inputs import Drawn, Input, find_inputs
 from depthbench.data.journal import FOLDER as WORK
@@ -25,8 +25,6 @@ from depthbench.data.manifest import (
     FORMAT,
     DomainFacts,
     Manifest,
-    data_hash,
-    document_policy,
 )
 from depthbench.data.shards import check_shard, token_dtype
 from depthbench.data.sources import Document, UnreadableFile
@@ -202,21 +200,9 @@ class Preparation:
             text = (journal.folder / TOKENIZER).read_bytes()
             tokenizer_hash = hashlib.sha256(text).hexdigest()
             write_atomic(self.folder / TOKENIZER, text, journal.folder)
+        origin = {one.name: one.origin for one in self.inputs}
         settings = self.config.resolved()
-        manifest = Manifest(
-            hash=data_hash(settings, tokenizer_hash, facts),
-            config=settings,
-            tokenizer=coder.description,
-            tokenizer_hash=tokenizer_hash,
-            vocab=coder.vocab,
-            ln_vocab=math.log(coder.vocab),
-            document_token=coder.document,
-            document_policy=document_policy(coder.document),
-            sentence_ends=coder.sentence_ends,
-            fingerprint=self.fingerprint,
-            origin={one.name: one.origin for one in self.inputs},
-            domains=tuple(facts),
-        )
+        manifest = manifest_of(settings, coder, tokenizer_hash, facts, origin, self.fingerprint)
         write_atomic(self.folder / FILE, manifest.model_dump_json(indent=1) + "\n", journal.folder)
         return manifest
 

@@ -1,10 +1,12 @@
 """Residual designs. To add one: a file beside this one and a line in the registry."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import SerializeAsAny
 from torch import nn
 
+from depthbench.config import by_name
 from depthbench.designs.attnres import AttnRes
 from depthbench.designs.base import Design, DesignConfig
 from depthbench.designs.block_attnres import BlockAttnRes
@@ -98,6 +100,10 @@ def parse_design(spec: str | dict[str, Any] | DesignConfig) -> DesignConfig:
             f"design {spec!r} has no name. Write 'hc' or {{ name = \"hc\", streams = 2 }}"
         )
     return design_class(table["name"]).Config.parse(table, f"design '{table['name']}'")
+
+
+DesignChoice = Annotated[SerializeAsAny[DesignConfig], by_name(parse_design)]
+"""A field that takes a design by name, table or config."""
 
 
 def label_of(config: DesignConfig) -> str:

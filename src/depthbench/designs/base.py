@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from jaxtyping import Float
-from pydantic import ConfigDict, field_validator
+from pydantic import ConfigDict
 from torch import Tensor
 
-from depthbench.config import Frozen
+from depthbench.config import Named
 from depthbench.nn.branch import Backbone, Context, Depth, Entry, Role, projections_of
 from depthbench.nn.cache import Memory, Room
 from depthbench.nn.parameters import Parametrised, Start
@@ -19,20 +19,12 @@ S = TypeVar("S")
 """The state that travels between sites."""
 
 
-class DesignConfig(Frozen):
+class DesignConfig(Named):
     """Options of a design; every concrete config names its design by the default of ``name``."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    name: str
-
-    @field_validator("name")
-    @classmethod
-    def _own_name(cls, value: str) -> str:
-        own = cls.model_fields["name"].default
-        if value != own:
-            raise ValueError(f"these are the options of '{own}'. Write name = \"{own}\"")
-        return value
+    holds: ClassVar[str] = "options"
 
     @classmethod
     def notable(cls) -> tuple[dict[str, Any], ...]:

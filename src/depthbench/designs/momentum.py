@@ -1,5 +1,6 @@
 """Momentum: the state, or what is added to it, is an exponential average."""
 
+from abc import ABC
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
@@ -62,19 +63,26 @@ class Averaged:
     """States before the stream, newest first, as many as the window looks back."""
 
 
-@final
-class DepthMomentum(Connection[Averaged]):
-    """``x = N(h)``, ``h ← μ·sg(mean of the last K states) + (1 - μ)·y``."""
+class MomentumConnection(Connection[Averaged], ABC):
+    """``x = N(h)``, in the branch's own kind of number; what is written differs."""
 
     def __init__(self, config: MomentumConfig, shape: Shape, backbone: Backbone) -> None:
         super().__init__()
         self.config = config
-        self.window = config.window or 1
         self.width = shape.width
         self.norm = RMSNorm(shape.width, backbone.norm_eps)
 
     def read(self, state: Averaged) -> tuple[Float[Tensor, "b t d"], Route]:
         return self.norm(state.stream).to(state.dtype), Route()
+
+
+@final
+class DepthMomentum(MomentumConnection):
+    """``x = N(h)``, ``h ← μ·sg(mean of the last K states) + (1 - μ)·y``."""
+
+    def __init__(self, config: MomentumConfig, shape: Shape, backbone: Backbone) -> None:
+        super().__init__(config, shape, backbone)
+        self.window = config.window or 1
 
     def write(
         self, state: Averaged, y: Float[Tensor, "b t d"], route: Route, entry: Entry | None
@@ -160,7 +168,7 @@ class SegmentMemory(Memory):
 
 
 @final
-class SegmentMomentum(Connection[Averaged]):
+class SegmentMomentum(MomentumConnection):
     """``x = N(h)``, ``h ← h + m_t``, ``m_t = μ·sg(c_{s-1}) + (1 - μ)·y_t`` in segment ``s``.
 
     ``c_s`` is the mean of ``m`` over the tokens of segment ``s``; the first has no history:
@@ -170,14 +178,8 @@ class SegmentMomentum(Connection[Averaged]):
     def __init__(
         self, config: MomentumConfig, site: Site, shape: Shape, backbone: Backbone
     ) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, shape, backbone)
         self.number = site.number
-        self.width = shape.width
-        self.norm = RMSNorm(shape.width, backbone.norm_eps)
-
-    def read(self, state: Averaged) -> tuple[Float[Tensor, "b t d"], Route]:
-        return self.norm(state.stream).to(state.dtype), Route()
 
     def write(
         self, state: Averaged, y: Float[Tensor, "b t d"], route: Route, entry: Entry | None

@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
+from pydantic import SerializeAsAny
 from torch import Tensor
 
+from depthbench.config import by_name
 from depthbench.errors import DepthbenchError, unknown
 from depthbench.nn.attention import Attention
 from depthbench.nn.branch import Backbone, Branch, Load, Role
@@ -109,3 +111,7 @@ def parse_backbone(spec: Any) -> Backbone:
     if name not in BACKBONES:
         raise unknown("backbone", str(name), BACKBONES)
     return BACKBONES[name].Config.parse(table, f"backbone '{name}'")
+
+
+BackboneChoice = Annotated[SerializeAsAny[Backbone], by_name(parse_backbone)]
+"""A field that takes a backbone by name, table or config."""

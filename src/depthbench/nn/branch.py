@@ -6,10 +6,10 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor
 
-from depthbench.config import Frozen
+from depthbench.config import Named
 from depthbench.errors import DepthbenchError
 from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.cache import Cache, Memory, Room
@@ -21,7 +21,7 @@ Role = Literal["qk", "v", "o", "gate_up", "down"]
 """Matrices of the branches, as far as designs start them at different scales."""
 
 
-class Backbone(Frozen):
+class Backbone(Named):
     """Constants of the LLaMA-style backbone that are no sizes; other backbones add their own."""
 
     name: str = "dense"
@@ -30,14 +30,6 @@ class Backbone(Frozen):
     init_std: float = Field(default=0.02, gt=0)
     depth_scaled_init: bool = False
     """Multiply the start of `o` and `down` by ``1/sqrt(2L)``, as GPT-2 does."""
-
-    @field_validator("name")
-    @classmethod
-    def _own_name(cls, value: str) -> str:
-        own = cls.model_fields["name"].default
-        if value != own:
-            raise ValueError(f"these are the settings of '{own}'. Write name = \"{own}\"")
-        return value
 
 
 @dataclass(frozen=True)

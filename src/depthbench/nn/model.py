@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import SerializeAsAny, field_validator
 from torch import Tensor, nn
 
 from depthbench.config import Frozen
-from depthbench.designs import REGISTRY, design_class, label_of, parse_design
-from depthbench.designs.base import Connection, Design, DesignConfig, Route, Site
+from depthbench.designs import REGISTRY, DesignChoice, design_class, label_of
+from depthbench.designs.base import Connection, Design, Route, Site
 from depthbench.errors import DepthbenchError
 from depthbench.marks import Marks
-from depthbench.nn.backbones import backbone_kind, parse_backbone
+from depthbench.nn.backbones import BackboneChoice, backbone_kind
 from depthbench.nn.branch import (
     Backbone,
     Branch,
@@ -45,27 +44,11 @@ class ModelConfig(Frozen):
     """Everything that fixes a model's function up to its parameters."""
 
     shape: Shape
-    design: SerializeAsAny[DesignConfig]
-    backbone: SerializeAsAny[Backbone] = Backbone()
+    design: DesignChoice
+    backbone: BackboneChoice = Backbone()
     marks: Marks = Marks()
     """Of the tokenizer, for designs that read them."""
     parametrization: Parametrization = Parametrization()
-
-    @field_validator("backbone", mode="before")
-    @classmethod
-    def _backbone_by_name(cls, value: Any) -> Backbone:
-        try:
-            return parse_backbone(value)
-        except DepthbenchError as error:
-            raise ValueError(str(error)) from None
-
-    @field_validator("design", mode="before")
-    @classmethod
-    def _by_name(cls, value: Any) -> DesignConfig:
-        try:
-            return parse_design(value)
-        except DepthbenchError as error:
-            raise ValueError(str(error)) from None
 
 
 @dataclass

@@ -83,8 +83,7 @@ class Parametrization(Frozen):
 
     @model_validator(mode="after")
     def _standard_has_no_base(self) -> "Parametrization":
-        fields = type(self).model_fields
-        changed = [name for name in fields if getattr(self, name) != fields[name].default]
+        changed = list(self.model_dump(exclude_defaults=True))
         if self.kind == "standard" and changed:
             raise ValueError(
                 f'kind = "standard" scales nothing, so {changed[0]} has no effect. '

@@ -1,37 +1,18 @@
 """A study file: designs × shapes × learning rates × seeds."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from depthbench.config import Frozen
 from depthbench.data.config import DataConfig
-from depthbench.designs import label_of, parse_design
-from depthbench.designs.base import DesignConfig
-from depthbench.errors import DepthbenchError
-from depthbench.nn.backbones import parse_backbone
+from depthbench.designs import DesignChoice, label_of
+from depthbench.nn.backbones import BackboneChoice
 from depthbench.nn.branch import Backbone
 from depthbench.nn.parametrization import Parametrization
 from depthbench.shapes import Shape
 from depthbench.train.config import TrainConfig
 
-
-def _design(value: Any) -> DesignConfig:
-    try:
-        return parse_design(value)
-    except DepthbenchError as error:
-        raise ValueError(str(error)) from None
-
-
-def _backbone(value: Any) -> Backbone:
-    try:
-        return parse_backbone(value)
-    except DepthbenchError as error:
-        raise ValueError(str(error)) from None
-
-
-StudyDesign = Annotated[SerializeAsAny[DesignConfig], BeforeValidator(_design)]
-StudyBackbone = Annotated[SerializeAsAny[Backbone], BeforeValidator(_backbone)]
 LearningRate = Annotated[float, Field(gt=0)]
 
 
@@ -115,13 +96,13 @@ class StudyConfig(Frozen):
     name: str = Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     title: str = ""
     """One line for the report."""
-    designs: tuple[StudyDesign, ...] = Field(min_length=1)
+    designs: tuple[DesignChoice, ...] = Field(min_length=1)
     shapes: ShapesConfig
     search: SearchConfig
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
     train: TrainConfig = TrainConfig()
     data: DataConfig = DataConfig()
-    backbone: StudyBackbone = Backbone()
+    backbone: BackboneChoice = Backbone()
     parametrization: Parametrization = Parametrization()
 
     @model_validator(mode="after")

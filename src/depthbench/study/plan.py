@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from depthbench.config import Frozen
-from depthbench.designs import design_class, label_of
+from depthbench.designs import label_of
 from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
 from depthbench.families import family
@@ -17,7 +17,7 @@ from depthbench.solve import parse_count, solve_shapes
 from depthbench.study.config import ShapesConfig, StudyConfig
 from depthbench.study.store import Row
 from depthbench.study.verdict import search_of
-from depthbench.train.config import TrialConfig
+from depthbench.train.config import TrialConfig, told
 
 Phase = Literal["search", "shared"]
 
@@ -54,12 +54,11 @@ class ResolvedStudy(Frozen):
 
     def trial(self, design: DesignConfig, shape: Shape, rate: float, seed: int) -> TrialConfig:
         """The config of one trial."""
-        told = self.study.train.document_mask or design_class(design.name).reads_marks
         model = ModelConfig(
             shape=shape,
             design=design,
             backbone=self.study.backbone,
-            marks=self.marks if told else NO_MARKS,
+            marks=told(self.study.train, design, self.marks),
             parametrization=self.study.parametrization,
         )
         return TrialConfig(
@@ -107,12 +106,8 @@ def resolve(
         label = label_of(design)
         resolved.search_shape(label)
         for shape in shapes[label]:
-            model = ModelConfig(
-                shape=shape,
-                design=design,
-                backbone=study.backbone,
-                parametrization=study.parametrization,
-            )
+            rate, seed = study.search.learning_rates[0], study.seeds[0]
+            model = resolved.trial(design, shape, rate, seed).model
             count_parameters(model)
             if study.train.document_mask:
                 Model.on_meta(model).design.check_documents_apart()

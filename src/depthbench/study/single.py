@@ -9,16 +9,16 @@ from pydantic import Field
 from depthbench.config import Frozen
 from depthbench.data.config import DataConfig
 from depthbench.data.dataset import Dataset
-from depthbench.designs import design_class, label_of, parse_design
+from depthbench.designs import DesignChoice, label_of, parse_design
 from depthbench.files import write_atomic
-from depthbench.marks import NO_MARKS
+from depthbench.nn.backbones import BackboneChoice
 from depthbench.nn.branch import Backbone
 from depthbench.nn.model import ModelConfig
 from depthbench.nn.parametrization import Parametrization
-from depthbench.study.config import LearningRate, Sizes, StudyBackbone, StudyDesign
+from depthbench.study.config import LearningRate, Sizes
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row
-from depthbench.train.config import TrainConfig, TrialConfig
+from depthbench.train.config import TrainConfig, TrialConfig, told
 from depthbench.train.loop import Report, Trial
 from depthbench.train.outcome import Outcome
 
@@ -29,9 +29,9 @@ class RunConfig(Frozen):
     """What ``depthbench train`` trains; by default a model of half a million parameters."""
 
     name: str = Field(default="run", max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    design: StudyDesign = parse_design("prenorm")
+    design: DesignChoice = parse_design("prenorm")
     shape: Sizes = Sizes(layers=4, width=96, heads=4, ffn=256)
-    backbone: StudyBackbone = Backbone()
+    backbone: BackboneChoice = Backbone()
     parametrization: Parametrization = Parametrization()
     learning_rate: LearningRate = 3e-3
     seed: int = Field(default=0, ge=0)
@@ -40,13 +40,12 @@ class RunConfig(Frozen):
 
     def trial(self, dataset: Dataset) -> TrialConfig:
         """The trial on this data; raises `DepthbenchError` for what does not fit together."""
-        reads = self.train.document_mask or design_class(self.design.name).reads_marks
         model = ModelConfig(
             shape=self.shape.shape(dataset.vocab),
             design=self.design,
             backbone=self.backbone,
             parametrization=self.parametrization,
-            marks=dataset.manifest.marks if reads else NO_MARKS,
+            marks=told(self.train, self.design, dataset.manifest.marks),
         )
         return TrialConfig(
             model=model,

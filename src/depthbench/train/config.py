@@ -6,6 +6,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from depthbench.config import Frozen
+from depthbench.designs import design_class
+from depthbench.designs.base import DesignConfig
+from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.model import ModelConfig
 
 
@@ -111,3 +114,9 @@ class TrialConfig(Frozen):
     def id(self) -> str:
         """Digest of the resolved config."""
         return self.digest()
+
+
+def told(train: TrainConfig, design: DesignConfig, marks: Marks) -> Marks:
+    """The tokenizer's marks where training or the design reads them; a model keeps no others."""
+    reads = train.document_mask or design_class(design.name).reads_marks
+    return marks if reads else NO_MARKS

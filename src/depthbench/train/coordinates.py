@@ -171,7 +171,7 @@ def changes_at(kind: Kind, design: DesignConfig, grid: Grid, layers: int, width:
     for seed in range(grid.seeds):
         before, after = _trained(model, grid, seed)
         for quantity in QUANTITIES:
-            change = getattr(after, quantity) - getattr(before, quantity)
+            change = vars(after)[quantity] - vars(before)[quantity]
             squares[quantity] += change.double().square().mean().item() / grid.seeds
     changes = {quantity: math.sqrt(square) for quantity, square in squares.items()}
     return Coordinate(kind=kind, layers=layers, width=width, **changes)
@@ -242,7 +242,7 @@ def slopes_of(found: Iterable[Coordinate], base_layers: int, base_width: int) ->
                 continue
             for quantity in QUANTITIES:
                 sizes = tuple(size for size, _ in line)
-                changes = tuple(float(getattr(one, quantity)) for _, one in line)
+                changes = tuple(float(vars(one)[quantity]) for _, one in line)
                 slope = float(np.polyfit(np.log(sizes), np.log(changes), 1)[0])
                 slopes.append(
                     Slope(
