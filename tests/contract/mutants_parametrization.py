@@ -9,8 +9,8 @@ _GROUPS = "train/test_optim.py"
 PARAMETRIZATION = [
     Mutant(
         "branch outputs without their factor",
-        "nn/model.py",
-        "y = y * self.scaling.branch",
+        "nn/block.py",
+        "y = y * self.branch_factor",
         "y = y * 1.0",
         _TESTS,
     ),

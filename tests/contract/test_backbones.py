@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from depthbench.cost.flops import count_flops
 from depthbench.nn.backbones import BACKBONES, backbone_kind
+from depthbench.nn.block import Trace
 from depthbench.nn.count import count_parameters
-from depthbench.nn.model import Model, ModelConfig, Trace
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.nn.parameters import initialise
 from tests.oracles import GQA, config_of, random_model, tokens_of
 

@@ -11,8 +11,9 @@ from depthbench.designs import REGISTRY
 from depthbench.designs.base import Connection, DesignConfig
 from depthbench.designs.streams import StreamDesign
 from depthbench.errors import DepthbenchError
+from depthbench.nn.block import Block, Trace
 from depthbench.nn.kernels import plain_kernels
-from depthbench.nn.model import Block, Model, Trace
+from depthbench.nn.model import Model
 from tests.contract.variants import VARIANTS
 from tests.oracles import CONTEXT, GQA, assert_equal, config_of, random_model, rms, tokens_of
 

@@ -279,9 +279,9 @@ SLOW = [
     ),
     Mutant(
         "checkpointing bypassed",
-        "nn/model.py",
-        "if whole and trace is None",
-        "if not whole and trace is None",
+        "nn/block.py",
+        "            if trace is None:",
+        "            if trace is not None:",
         "contract/test_checkpointing.py",
     ),
     Mutant(
@@ -307,7 +307,7 @@ SLOW = [
     ),
     Mutant(
         "what a tap returns is dropped",
-        "nn/model.py",
+        "nn/block.py",
         "y = tap(site, x, y)",
         "tap(site, x, y)",
         "contract/test_function.py",

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from depthbench.designs.base import DesignConfig
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.contract.variants import VARIANTS
 from tests.oracles import GQA, config_of, tokens_of
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from depthbench.designs.attnres import AttnRes
 from depthbench.designs.sources import SourceRoute
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, rms, tokens_of
 
 FOUR = GQA.model_copy(update={"layers": 4})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from depthbench.designs.sources import SourceRoute
-from depthbench.nn.model import Trace
+from depthbench.nn.block import Trace
 from tests.designs.test_attnres import softmax_mix
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, tokens_of
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from depthbench.cost.flops import count_flops
 from depthbench.designs.block_attnres import BlockAttnRes
 from depthbench.designs.sources import SourceRoute
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.designs.test_attnres import softmax_mix
 from tests.oracles import (
     GQA,

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from depthbench.cost.flops import count_flops
 from depthbench.designs.dense import DenseRoute
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.designs.test_denseformer import block
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, rms, tokens_of
 

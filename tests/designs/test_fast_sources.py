@@ -10,8 +10,9 @@ from depthbench.designs import parse_design
 from depthbench.designs.fast_sources import FastBank
 from depthbench.designs.sources import PlainBank
 from depthbench.errors import DepthbenchError
+from depthbench.nn.block import Tap, Trace
 from depthbench.nn.kernels import plain_kernels
-from depthbench.nn.model import Model, ModelConfig, Tap, Trace
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
 from tests.oracles import CONTEXT
 
@@ -157,11 +158,8 @@ def test_a_state_continued_twice(design: str) -> None:
     def total() -> Tensor:
         context = model._context(tokens(), *model._rotary(6), padding=None)
         state = model.design.open(model.embed(tokens()), context)
-        shared = model._sites(model.blocks[0], state, context, None, None)
-        ends = [
-            model._sites(model.blocks[k], model.design.enter(shared, 1), context, None, None)
-            for k in (1, 2)
-        ]
+        shared = model.blocks[0](state, context)
+        ends = [model.blocks[k](model.design.enter(shared, 1), context) for k in (1, 2)]
         return torch.stack(
             [k * model.design.readout(e).pow(2).sum() for k, e in enumerate(ends, 1)]
         ).sum()

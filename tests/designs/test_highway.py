@@ -7,7 +7,8 @@ from torch import Tensor
 
 from depthbench.cost.flops import count_flops
 from depthbench.designs.highway import GateRoute
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.oracles import GQA, Oracle, assert_equation, config_of, tokens_of
 
 

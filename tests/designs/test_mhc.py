@@ -10,7 +10,8 @@ from torch import Tensor
 from depthbench.designs.mhc import MHCConnection
 from depthbench.designs.sinkhorn import doubly_stochastic_error
 from depthbench.designs.streams import StreamRoute
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, rms, tokens_of
 
 

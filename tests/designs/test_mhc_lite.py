@@ -12,7 +12,8 @@ from depthbench.designs import parse_design
 from depthbench.designs.mhc_lite import MHCLiteConnection
 from depthbench.designs.sinkhorn import doubly_stochastic_error
 from depthbench.errors import DepthbenchError
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, rms, tokens_of
 
 

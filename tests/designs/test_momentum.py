@@ -9,8 +9,9 @@ from torch import Tensor
 
 from depthbench.designs.base import Connection, Route
 from depthbench.errors import DepthbenchError
+from depthbench.nn.block import Block, Trace
 from depthbench.nn.branch import Context
-from depthbench.nn.model import Block, Model, Trace
+from depthbench.nn.model import Model
 from depthbench.shapes import Shape
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, tokens_of
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from depthbench.cost.flops import count_flops
+from depthbench.nn.block import Trace
 from depthbench.nn.count import count_parameters
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.model import Model
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, rms, tokens_of
 
 

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from tests.oracles import GQA, Oracle, assert_equation, config_of, random_model, rms, tokens_of
 
 

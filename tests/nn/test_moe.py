@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from depthbench.nn.backbones import backbone_kind
+from depthbench.nn.block import Trace
 from depthbench.nn.branch import Context, Load
 from depthbench.nn.count import count_parameters
 from depthbench.nn.kernels import plain_kernels
-from depthbench.nn.model import Model, ModelConfig, Trace
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.nn.moe import MoEBackbone, RoutedExperts
 from depthbench.shapes import Shape
 from tests.oracles import (

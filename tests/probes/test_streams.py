@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from depthbench.designs.sinkhorn import sinkhorn_plain
-from depthbench.nn.model import Model, ModelConfig, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.probes.streams import effective_rank, mixing_product, traced_mixes
 from depthbench.shapes import Shape
 

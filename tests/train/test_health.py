@@ -10,7 +10,7 @@ import torch
 
 from depthbench.data.dataset import Dataset
 from depthbench.designs import REGISTRY
-from depthbench.nn.model import Trace
+from depthbench.nn.block import Trace
 from depthbench.train.health import Health, measure, norm_of
 from depthbench.train.loop import Trial
 from tests.small import trial_config

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from depthbench.check.law import Outcome, broken, held, none, within
 from depthbench.check.subject import SMALL, Subject, distance, gradients_of, tokens_of
+from depthbench.nn.block import Trace
 from depthbench.nn.kernels import plain_kernels
-from depthbench.nn.model import Trace
 
 ROUNDING = 1e-10
 """Of float64 through a few blocks, relative to the largest entry."""

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from depthbench.check.law import Outcome, broken, held
 from depthbench.check.subject import SMALL, Subject, tokens_of
 from depthbench.config import Frozen
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 from depthbench.shapes import Shape
 
 DEPTHS = (2, 16, 64, 256)

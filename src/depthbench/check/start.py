@@ -13,9 +13,10 @@ from depthbench.check.law import Outcome, broken, held, none, within
 from depthbench.check.subject import SMALL, Subject, distance, tokens_of
 from depthbench.cost.flops import count_flops
 from depthbench.designs.base import Fact
+from depthbench.nn.block import Trace
 from depthbench.nn.count import count_parameters
 from depthbench.nn.kernels import plain_kernels
-from depthbench.nn.model import Model, ModelConfig, Trace
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.nn.parameters import initialise
 
 TINY_EPS = 1e-12

@@ -65,6 +65,8 @@ class Context:
     """Position at which each token's document starts; None where documents are not kept apart."""
     loads: list[Load] | None = None
     """Collects what routers did, where someone asks."""
+    recompute: Literal["block", "branch"] | None = None
+    """What is computed again in the backward pass instead of kept."""
     pair_turns: dict[tuple[int, int], PairTurns] = field(default_factory=dict, repr=False)
     """Made at first use: see `turns_for`."""
 

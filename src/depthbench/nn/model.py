@@ -1,8 +1,8 @@
 """The decoder: embedding, blocks, one final norm, an untied head, and a design in between."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,33 +11,27 @@ from torch import Tensor, nn
 
 from depthbench.config import Frozen
 from depthbench.designs import REGISTRY, DesignChoice, design_class, label_of
-from depthbench.designs.base import Connection, Design, Route, Site
+from depthbench.designs.base import Connection
 from depthbench.errors import DepthbenchError
 from depthbench.marks import Marks
-from depthbench.nn.backbones import BackboneChoice, backbone_kind
+from depthbench.nn.backbones import BackboneChoice
+from depthbench.nn.block import Block, Tap, Trace
 from depthbench.nn.branch import (
     Backbone,
     Branch,
     Context,
-    Depth,
-    Entry,
     Load,
-    Role,
     check_padding,
     document_starts,
     visible,
 )
-from depthbench.nn.cache import Cache, Memory, Room
+from depthbench.nn.cache import Cache, Room
 from depthbench.nn.ends import Embedding, Head
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import initialise
 from depthbench.nn.parametrization import Parametrization
-from depthbench.nn.recompute import recomputed
 from depthbench.nn.rope import rotary_table
 from depthbench.shapes import Shape
-
-Tap = Callable[[int, Tensor, Tensor], Tensor]
-"""``tap(site, x, y)`` returns what stands in for the output ``y`` of a branch with input ``x``."""
 
 
 class ModelConfig(Frozen):
@@ -49,43 +43,6 @@ class ModelConfig(Frozen):
     marks: Marks = Marks()
     """Of the tokenizer, for designs that read them."""
     parametrization: Parametrization = Parametrization()
-
-
-@dataclass
-class Trace:
-    """What a forward saw: depth states ``z_0 … z_L`` and the route of every site, in order."""
-
-    depth_states: list[Tensor] = field(default_factory=list)
-    routes: list[tuple[int, Route]] = field(default_factory=list)
-    loads: list[Load] = field(default_factory=list)
-    """Of every router, in order."""
-
-
-class Block(nn.Module):
-    """Two branches and the connections of their sites."""
-
-    def __init__(self, number: int, shape: Shape, backbone: Backbone, design: Design[Any]) -> None:
-        super().__init__()
-        self.number = number
-
-        def std(role: Role) -> float:
-            deep = (2 * shape.layers) ** -0.5 if backbone.depth_scaled_init else 1.0
-            return (
-                backbone.init_std
-                * design.branch_scale(role)
-                * (deep if role in ("o", "down") else 1.0)
-            )
-
-        kind = backbone_kind(backbone)
-        self.attention = kind.attention(shape, std)
-        self.feedforward = kind.feedforward(shape, std)
-        self.attention_connection = design.connection(Site(2 * number, shape.layers))
-        self.feedforward_connection = design.connection(Site(2 * number + 1, shape.layers))
-
-    def sites(self) -> Iterator[tuple[int, Branch, Connection[Any]]]:
-        """Number, branch and connection of both sites."""
-        yield 2 * self.number, self.attention, self.attention_connection
-        yield 2 * self.number + 1, self.feedforward, self.feedforward_connection
 
 
 class Model(nn.Module):
@@ -107,7 +64,8 @@ class Model(nn.Module):
         if config.parametrization.kind != "standard":
             self._check_scaled()
         self.blocks = nn.ModuleList(
-            Block(number, shape, backbone, self.design) for number in range(shape.layers)
+            Block(number, shape, backbone, self.design, self.scaling.branch)
+            for number in range(shape.layers)
         )
         self.final_norm = RMSNorm(shape.width, backbone.norm_eps)
         self.head = Head(shape.vocab, shape.width, std, self.scaling.head)
@@ -235,54 +193,10 @@ class Model(nn.Module):
         if trace is not None:
             trace.depth_states.append(self.design.depth_state(state))
         for place, number in zip(places(order), order, strict=True):
-            block = self.blocks[number]
-            state = self._run_block(block, self.design.enter(state, place), context, tap, trace)
+            state = self.blocks[number](self.design.enter(state, place), context, tap, trace)
             if trace is not None:
                 trace.depth_states.append(self.design.depth_state(state))
         return self.final_norm(self.design.readout(state))
-
-    def _run_block(
-        self, block: nn.Module, state: Any, context: Context, tap: Tap | None, trace: Trace | None
-    ) -> Any:
-        whole = self.checkpointing and self.design.checkpoint_unit == "block"
-        if whole and trace is None and torch.is_grad_enabled():
-            return recomputed(
-                lambda own, state: self._sites(block, state, own, tap, None), context, state
-            )
-        return self._sites(block, state, context, tap, trace)
-
-    def _sites(
-        self, block: nn.Module, state: Any, context: Context, tap: Tap | None, trace: Trace | None
-    ) -> Any:
-        assert isinstance(block, Block)
-        for site, branch, connection in block.sites():
-            x, route = connection.read(state)
-            memory = None if context.cache is None else context.cache.branches[site]
-            y, entry = self._run_branch(branch, x, context, route.depth, memory)
-            if self.scaling.branch != 1.0:
-                y = y * self.scaling.branch
-            if tap is not None:
-                y = tap(site, x, y)
-            state = connection.write(state, y, route, entry)
-            if trace is not None:
-                trace.routes.append((site, route))
-        return state
-
-    def _run_branch(
-        self,
-        branch: Branch,
-        x: Tensor,
-        context: Context,
-        depth: Depth | None,
-        memory: Memory | None,
-    ) -> tuple[Tensor, Entry | None]:
-        if (
-            self.checkpointing
-            and self.design.checkpoint_unit == "branch"
-            and torch.is_grad_enabled()
-        ):
-            return recomputed(lambda own, x, depth: branch(x, own, depth), context, x, depth)
-        return branch(x, context, depth, memory)
 
     def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
         weight = self.embed.weight
@@ -305,6 +219,7 @@ class Model(nn.Module):
         if cache is None:
             check_padding(padding, len(tokens), length)
         starts = None
+        recompute = self.checkpointing and torch.is_grad_enabled()
         if self.documents_apart and cache is None:
             starts = document_starts(tokens, self.config.marks.document, padding)
         edge = starts if starts is not None or padding is None else padding[:, None]
@@ -325,6 +240,7 @@ class Model(nn.Module):
             mask=visible(length, past, padding, tokens.device, starts),
             starts=starts,
             loads=loads if trace is None else trace.loads,
+            recompute=self.design.checkpoint_unit if recompute else None,
         )
 
     def _fits(self, tokens: Int[Tensor, "b t"], cache: Cache) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from depthbench.designs.streams import StreamRoute
-from depthbench.nn.model import Trace
+from depthbench.nn.block import Trace
 
 
 def mixing_product(mixes: Iterable[Float[Tensor, "*bt s s"]]) -> Float[Tensor, "*bt s s"]:

@@ -23,7 +23,8 @@ from depthbench.config import Frozen
 from depthbench.designs import parse_design
 from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
-from depthbench.nn.model import Model, ModelConfig, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.nn.parametrization import Parametrization
 from depthbench.shapes import Shape
 from depthbench.train.config import TrainConfig, TrialConfig

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from depthbench.config import Frozen
-from depthbench.nn.model import Model, Trace
+from depthbench.nn.block import Trace
+from depthbench.nn.model import Model
 
 
 class Health(Frozen):
