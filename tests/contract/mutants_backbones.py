@@ -77,14 +77,14 @@ BACKBONES = [
     ),
     Mutant(
         "moe: penalty left out of training",
-        "train/loop.py",
+        "train/step.py",
         "total = loss if penalty is None else loss + penalty",
         "total = loss",
         "train/test_routers.py",
     ),
     Mutant(
         "moe: penalty in the logged loss",
-        "train/loop.py",
+        "train/step.py",
         "return loss.item(), None if penalty",
         "return total.item(), None if penalty",
         "train/test_routers.py",

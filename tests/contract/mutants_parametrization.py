@@ -65,7 +65,7 @@ PARAMETRIZATION = [
     ),
     Mutant(
         "one learning rate for all groups",
-        "train/loop.py",
+        "train/step.py",
         'rate * group["rate_factor"]',
         "rate",
         _GROUPS,

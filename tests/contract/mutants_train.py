@@ -8,14 +8,14 @@ TRAIN = [
     Mutant(
         "optimizer starts anew after a resume",
         "train/loop.py",
-        'restore_optimizer(self.model, self.optimizer, found.tensors("optimizer"))',
+        'restore_optimizer(learner.model, learner.optimizer, found.tensors("optimizer"))',
         "pass",
         _RESUME,
     ),
     Mutant(
         "metrics of lost steps are kept",
-        "train/loop.py",
-        'if record["step"] <= self.done]',
+        "train/metrics.py",
+        'if one["step"] <= step]',
         "]",
         _RESUME,
     ),
@@ -42,7 +42,7 @@ TRAIN = [
     ),
     Mutant(
         "parts of a batch weigh too much",
-        "train/loop.py",
+        "train/step.py",
         "(total if share == 1 else share * total).backward()",
         "total.backward()",
         _RESUME,

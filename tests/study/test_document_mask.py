@@ -46,7 +46,7 @@ def test_a_masked_trial(dataset: Dataset, tmp_path: Path, backbone: str) -> None
         inputs = trial.validation["text"].inputs
         assert (inputs[:, 1:] == 256).any()
         with torch.no_grad():
-            torch.testing.assert_close(model(inputs), trial.model(inputs))
+            torch.testing.assert_close(model(inputs), trial.learner.model(inputs))
         assert model.documents_apart == mask
     assert losses[True] != losses[False]
 

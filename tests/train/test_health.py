@@ -24,8 +24,8 @@ def after_two_steps(dataset: Dataset, folder: Path, design: str) -> tuple[Trial,
     )
     trial = Trial(config, dataset, folder)
     for step in range(2):
-        trial._step(step)
-    return trial, measure(trial.model, trial.optimizer, tokens_of(dataset))
+        trial.learner.step(step)
+    return trial, measure(trial.learner.model, trial.learner.optimizer, tokens_of(dataset))
 
 
 def tokens_of(dataset: Dataset) -> torch.Tensor:
@@ -52,7 +52,7 @@ def test_gradient_norms_by_block(dataset: Dataset, tmp_path: Path, design: str) 
                 if p.grad is not None
             )
         )
-        for block in trial.model.blocks
+        for block in trial.learner.model.blocks
     ]
     assert health.gradient_norm == pytest.approx(expected, rel=1e-5)
     assert expected[0] != pytest.approx(expected[1], rel=1e-2)
@@ -64,11 +64,13 @@ def test_updates_over_weights_are_the_steps_that_adam_made(
 ) -> None:
     config = trial_config(dataset, learning_rate=RATE, weight_decay=0.0)
     trial = Trial(config, dataset, tmp_path)
-    trial._step(0)
-    before = [[p.detach().clone() for p in block.parameters()] for block in trial.model.blocks]
-    trial._step(1)
-    health = measure(trial.model, trial.optimizer, tokens_of(dataset))
-    for number, block in enumerate(trial.model.blocks):
+    trial.learner.step(0)
+    before = [
+        [p.detach().clone() for p in block.parameters()] for block in trial.learner.model.blocks
+    ]
+    trial.learner.step(1)
+    health = measure(trial.learner.model, trial.learner.optimizer, tokens_of(dataset))
+    for number, block in enumerate(trial.learner.model.blocks):
         pairs = list(zip(block.parameters(), before[number], strict=True))
         update = math.sqrt(sum((p - old).double().square().sum().item() for p, old in pairs))
         weight = math.sqrt(sum(p.double().square().sum().item() for p, _ in pairs))
@@ -77,8 +79,10 @@ def test_updates_over_weights_are_the_steps_that_adam_made(
 
 def test_second_moments_are_the_mean_over_all_entries(dataset: Dataset, tmp_path: Path) -> None:
     trial, health = after_two_steps(dataset, tmp_path, "prenorm")
-    for number, block in enumerate(trial.model.blocks):
-        moments = [trial.optimizer.state[p]["exp_avg_sq"].flatten() for p in block.parameters()]
+    for number, block in enumerate(trial.learner.model.blocks):
+        moments = [
+            trial.learner.optimizer.state[p]["exp_avg_sq"].flatten() for p in block.parameters()
+        ]
         mean = torch.cat(moments).double().mean().item()
         assert mean > 0
         assert health.second_moment[number] == pytest.approx(mean, rel=1e-5)
@@ -86,7 +90,7 @@ def test_second_moments_are_the_mean_over_all_entries(dataset: Dataset, tmp_path
 
 def test_states_by_depth(dataset: Dataset, tmp_path: Path) -> None:
     trial, health = after_two_steps(dataset, tmp_path, "prenorm")
-    model, tokens = trial.model, tokens_of(dataset)
+    model, tokens = trial.learner.model, tokens_of(dataset)
     trace = Trace()
     with torch.no_grad():
         embedded = model.embed(tokens)
@@ -108,8 +112,8 @@ def test_states_by_depth(dataset: Dataset, tmp_path: Path) -> None:
 def test_what_is_not_finite_is_none_and_not_zero(dataset: Dataset, tmp_path: Path) -> None:
     trial, _ = after_two_steps(dataset, tmp_path, "prenorm")
     with torch.no_grad():
-        trial.model.blocks[1].get_parameter("attention.o.weight")[0, 0] = float("nan")
-    health = measure(trial.model, trial.optimizer, tokens_of(dataset))
+        trial.learner.model.blocks[1].get_parameter("attention.o.weight")[0, 0] = float("nan")
+    health = measure(trial.learner.model, trial.learner.optimizer, tokens_of(dataset))
     assert [rms is None for rms in health.state_rms] == [False, False, True]
     assert health.neighbour_cosine[1] is None
     assert health.update_over_weight[0] is not None

@@ -46,13 +46,13 @@ def test_three_steps_are_adamw_with_clipping_written_out_in_float64(
 ) -> None:
     recipe = {"weight_decay": 0.3, "max_grad_norm": 0.5, "beta1": 0.8, "beta2": 0.9, "eps": 1e-4}
     trial = Trial(trial_config(dataset, learning_rate=0.02, **recipe), dataset, tmp_path)
-    model = copy.deepcopy(trial.model).double()
+    model = copy.deepcopy(trial.learner.model).double()
     named = dict(model.named_parameters())
     first = {name: torch.zeros_like(p) for name, p in named.items()}
     second = {name: torch.zeros_like(p) for name, p in named.items()}
     rates = [0.02, 0.02, 0.02 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 6)))]
     for step, rate in enumerate(rates):
-        made = trial._step(step)
+        made = trial.learner.step(step)
         model.zero_grad()
         expected = double_loss(model, dataset, step)
         expected.backward()
@@ -71,14 +71,16 @@ def test_three_steps_are_adamw_with_clipping_written_out_in_float64(
                 v = second[name] / (1 - 0.9 ** (step + 1))
                 decay = 0.0 if undecayed(name) else 0.3
                 p.copy_(p * (1 - rate * decay) - rate * m / (v.sqrt() + 1e-4))
-    for name, parameter in trial.model.named_parameters():
+    for name, parameter in trial.learner.model.named_parameters():
         torch.testing.assert_close(parameter.double(), named[name], rtol=1e-4, atol=1e-5)
 
 
 def test_weight_decay_touches_only_what_declares_it(dataset: Dataset, tmp_path: Path) -> None:
     trial = Trial(trial_config(dataset, design="hc", weight_decay=0.5), dataset, tmp_path)
-    groups = {group["weight_decay"]: group["params"] for group in trial.optimizer.param_groups}
-    names = {id(p): name for name, p in trial.model.named_parameters()}
+    groups = {
+        group["weight_decay"]: group["params"] for group in trial.learner.optimizer.param_groups
+    }
+    names = {id(p): name for name, p in trial.learner.model.named_parameters()}
     with_decay = {names[id(p)] for p in groups[0.5]}
     without = {names[id(p)] for p in groups[0.0]}
     assert with_decay | without == set(names.values())
@@ -192,7 +194,7 @@ def test_a_checkpoint_gives_the_trained_models_logits(dataset: Dataset, tmp_path
     fresh = Model.build(trial.config.model, seed=99)
     fresh.load_state_dict(load_file(tmp_path / "checkpoints" / "step-000008" / "model.safetensors"))
     tokens, _ = dataset.batch(5, 5, 2, 16)
-    assert torch.equal(fresh(tokens), trial.model(tokens))
+    assert torch.equal(fresh(tokens), trial.learner.model(tokens))
     train(dataset, tmp_path / "unsaved", save_model=False)
     assert not (tmp_path / "unsaved" / "checkpoints").exists()
 
@@ -217,7 +219,7 @@ def test_a_larger_vocabulary_than_the_tokenizers_trains_and_a_smaller_is_refused
 def test_checkpointing_changes_no_loss(dataset: Dataset, tmp_path: Path, design: str) -> None:
     train(dataset, tmp_path / "kept", design=design)
     trial, _ = train(dataset, tmp_path / "again", design=design, checkpointing=True)
-    assert trial.model.checkpointing
+    assert trial.learner.model.checkpointing
     kept, again = (
         [r["train_loss"] for r in metrics(tmp_path / name)] for name in ("kept", "again")
     )
@@ -228,8 +230,8 @@ def test_bfloat16_trains_to_about_the_same_loss(dataset: Dataset, tmp_path: Path
     _, full = train(dataset, tmp_path / "full", tokens=64 * 16)
     trial, half = train(dataset, tmp_path / "half", tokens=64 * 16, dtype="bfloat16")
     native, _ = choose_dtype("bfloat16", "cpu")
-    assert trial.dtype == native
-    assert all(p.dtype == torch.float32 for p in trial.model.parameters())
+    assert trial.learner.dtype == native
+    assert all(p.dtype == torch.float32 for p in trial.learner.model.parameters())
     [a] = [one.nats_per_token for one in full.domains.values()]
     [b] = [one.nats_per_token for one in half.domains.values()]
     assert b == pytest.approx(a, abs=0.03)
@@ -245,7 +247,7 @@ def test_one_bad_gradient_ends_the_trial_and_touches_nothing_else(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     trial = Trial(trial_config(dataset), dataset, tmp_path)
-    weight = trial.model.blocks[1].get_parameter("feedforward.down.weight")
+    weight = trial.learner.model.blocks[1].get_parameter("feedforward.down.weight")
 
     def spoil(gradient: torch.Tensor) -> torch.Tensor:
         spoilt = gradient.clone()
@@ -253,11 +255,11 @@ def test_one_bad_gradient_ends_the_trial_and_touches_nothing_else(
         return spoilt
 
     weight.register_hook(spoil)
-    before = {name: p.detach().clone() for name, p in trial.model.named_parameters()}
+    before = {name: p.detach().clone() for name, p in trial.learner.model.named_parameters()}
     outcome = trial.run(lambda steps, tokens: None)
     assert (outcome.status, outcome.steps) == ("diverged", 1)
     assert outcome.reason == "the gradient is not finite at step 0"
-    for name, parameter in trial.model.named_parameters():
+    for name, parameter in trial.learner.model.named_parameters():
         assert torch.equal(parameter, before[name]), name
         assert parameter.grad is not None
         bad = int(parameter.grad.isnan().sum())
@@ -271,7 +273,7 @@ def test_one_bad_gradient_ends_the_trial_and_touches_nothing_else(
 def test_a_loss_that_is_not_finite_ends_the_trial_at_once(dataset: Dataset, tmp_path: Path) -> None:
     trial = Trial(trial_config(dataset), dataset, tmp_path)
     with torch.no_grad():
-        trial.model.get_parameter("head.weight")[0, 0] = float("inf")
+        trial.learner.model.get_parameter("head.weight")[0, 0] = float("inf")
     outcome = trial.run(lambda steps, tokens: None)
     assert (outcome.status, outcome.steps, outcome.tokens) == ("diverged", 1, 64)
     assert outcome.reason == "the loss is not finite at step 0"

@@ -103,11 +103,11 @@ def test_the_schedule_moves_every_group(dataset: Dataset, tmp_path: Path) -> Non
     config = scaled(dataset, "prenorm")
     trial = Trial(config, dataset, tmp_path)
     for step in range(3):
-        made = trial._step(step)
+        made = trial.learner.step(step)
         assert made.rate == config.train.learning_rate(step, config.learning_rate)
-        for group in trial.optimizer.param_groups:
+        for group in trial.learner.optimizer.param_groups:
             assert group["lr"] == made.rate * group["rate_factor"]
-    assert len({group["lr"] for group in trial.optimizer.param_groups}) > 1
+    assert len({group["lr"] for group in trial.learner.optimizer.param_groups}) > 1
 
 
 def test_health_reads_each_groups_rate(dataset: Dataset, tmp_path: Path) -> None:
@@ -116,11 +116,11 @@ def test_health_reads_each_groups_rate(dataset: Dataset, tmp_path: Path) -> None
         config.resolved() | {"train": config.train.resolved() | {"weight_decay": 0.0}}
     )
     trial = Trial(config, dataset, tmp_path)
-    trial._step(0)
-    before = [p.detach().clone() for p in trial.model.blocks[0].parameters()]
-    trial._step(1)
-    health = measure(trial.model, trial.optimizer, dataset.batch(0, 5, 2, 16)[0])
-    after = list(trial.model.blocks[0].parameters())
+    trial.learner.step(0)
+    before = [p.detach().clone() for p in trial.learner.model.blocks[0].parameters()]
+    trial.learner.step(1)
+    health = measure(trial.learner.model, trial.learner.optimizer, dataset.batch(0, 5, 2, 16)[0])
+    after = list(trial.learner.model.blocks[0].parameters())
     moved = torch.cat([(a - b).flatten() for a, b in zip(after, before, strict=True)])
     weights = torch.cat([p.flatten() for p in after])
     expected = (moved.norm() / weights.norm()).item()

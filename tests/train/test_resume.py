@@ -211,10 +211,12 @@ def test_parts_of_a_batch_give_the_whole_batchs_step(dataset: Dataset, tmp_path:
     """Sums of float32 gradients in another order."""
     whole, parts = (make(dataset, tmp_path / str(size), micro_sequences=size) for size in (None, 2))
     for step in range(3):
-        one, other = whole._step(step), parts._step(step)
+        one, other = whole.learner.step(step), parts.learner.step(step)
         assert other.loss == pytest.approx(one.loss, rel=1e-5)
         assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-4)
-    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+    for a, b in zip(
+        whole.learner.model.parameters(), parts.learner.model.parameters(), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
 
 

@@ -31,8 +31,8 @@ def test_the_router_penalty_joins_the_gradient_and_not_the_loss(
     backbone = {"name": "moe", "experts": 4, "balance_weight": 0.5, "z_weight": 0.1}
     config = trial_config(dataset, backbone=backbone)
     trial = Trial(config, dataset, tmp_path)
-    model = copy.deepcopy(trial.model).double()
-    made = trial._step(0)
+    model = copy.deepcopy(trial.learner.model).double()
+    made = trial.learner.step(0)
     loads: list[Any] = []
     inputs, targets = dataset.batch(0, 0, TRAIN["sequences"], TRAIN["length"])
     loss = functional.cross_entropy(model(inputs, loads=loads).flatten(0, 1), targets.flatten())

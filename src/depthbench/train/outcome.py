@@ -57,3 +57,8 @@ class Divergence:
         if self.above < self.config.divergence_patience:
             return None
         return f"the loss was above its start ({self.start:.3f}) for {self.above} steps, to {step}"
+
+
+def is_finite(value: float) -> bool:
+    """Neither NaN nor infinite."""
+    return abs(value) < float("inf")
