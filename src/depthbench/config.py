@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
+import tomli_w
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -182,6 +183,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DepthbenchError(f"{path} is no UTF-8 text. A study file is TOML") from None
     except tomllib.TOMLDecodeError as error:
         raise DepthbenchError(f"{path} is no valid TOML: {error}. Mend that line") from None
+
+
+def to_toml(data: dict[str, Any]) -> str:
+    """``data`` as TOML, which has no null: what is None is left out, and None is its default."""
+    return tomli_w.dumps(_without_none(data))
+
+
+def _without_none(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_none(v) for key, v in data.items() if v is not None}
+    if isinstance(data, list):
+        return [_without_none(v) for v in data]
+    return data
 
 
 def override(data: dict[str, Any], assignments: list[str]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from depthbench.study.engine import Running
 from depthbench.study.plan import Planned
-from depthbench.study.run import Study
 from depthbench.study.store import Row
 
 BAR = 24
@@ -19,10 +18,9 @@ BAR = 24
 class StudyProgress:
     """Done, running and failed trials, tokens per second and time left."""
 
-    def __init__(self, study: Study, console: Console) -> None:
-        self.total = study.resolved.trials
-        self.tokens_each = study.resolved.study.train.tokens
-        rows = study.settled()
+    def __init__(self, total: int, tokens_each: int, rows: list[Row], console: Console) -> None:
+        """``rows`` of the trials that are settled, of ``total`` with ``tokens_each``."""
+        self.total, self.tokens_each = total, tokens_each
         self.before = len(rows)
         self.done = sum(row.status == "done" for row in rows)
         self.diverged = sum(row.status == "diverged" for row in rows)

@@ -150,8 +150,8 @@ def _interrupt(_: int, __: FrameType | None) -> None:
 
 
 def _train(study: Study, workers: int | None, console: Console, verbose: bool) -> list[Row]:
-    total = study.resolved.trials
-    already = len(study.settled())
+    total, settled = study.resolved.trials, study.settled()
+    already = len(settled)
     if already and console.is_terminal:
         console.print(f"{already} of {total} trials are already finished", highlight=False)
 
@@ -160,7 +160,8 @@ def _train(study: Study, workers: int | None, console: Console, verbose: bool) -
         if verbose or row.status == "failed":
             console.print(_line(row), highlight=False, markup=False, soft_wrap=True)
 
-    with StudyProgress(study, console) as progress:
+    tokens = study.resolved.study.train.tokens
+    with StudyProgress(total, tokens, settled, console) as progress:
         return train_study(study, workers=workers, finished=finished, watch=progress.watch)
 
 

@@ -94,10 +94,14 @@ def initialise(model: nn.Module, seed: int) -> None:
             raise TypeError(f"{module_name or type(module).__name__} does not declare {list(own)}")
         starts = module.starts()
         for name, parameter in own.items():
-            generator = torch.Generator().manual_seed(seed_of(seed, f"{module_name}.{name}"))
-            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            starts[name].fill(drawn, generator)
-            parameter.copy_(drawn)
+            parameter.copy_(drawn(starts[name], parameter.shape, seed, f"{module_name}.{name}"))
+
+
+def drawn(start: Start, shape: torch.Size, seed: int, name: str) -> Tensor:
+    """The start of one parameter, by its whole name, in float32 on CPU."""
+    tensor = torch.empty(shape, dtype=torch.float32, device="cpu")
+    start.fill(tensor, torch.Generator().manual_seed(seed_of(seed, name)))
+    return tensor
 
 
 def declared(model: nn.Module) -> Iterator[tuple[nn.Parameter, Start]]:

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import filelock
-import tomli_w
 import torch
 
-from depthbench.config import digest_of
+from depthbench.config import digest_of, to_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
@@ -96,7 +94,7 @@ def open_study(
     resolved = resolve(config, manifest.hash, manifest.vocab, manifest.marks)
     _check_lengths(config, dataset)
     with locked(folder):
-        write_atomic(folder / FILE, tomli_w.dumps(_without_none(resolved.resolved())))
+        write_atomic(folder / FILE, to_toml(resolved.resolved()))
     return Study(resolved, folder, dataset)
 
 
@@ -123,15 +121,17 @@ def train_study(
     """Train all trials that are missing; the rows of the whole study."""
     with locked(study.folder):
         pool = Pool(
-            workers or default_workers(study), study.dataset.folder, study.folder / "trials"
+            workers or default_workers(study.resolved.study.train.device),
+            study.dataset.folder,
+            study.folder / "trials",
         )
         drive(pool, study.needed, lambda ended: finished(study.add(ended)), watch)
     return belonging(study.resolved, study.store.rows())
 
 
-def default_workers(study: Study) -> int:
+def default_workers(device: str) -> int:
     """One trial a GPU, or one a core this process may use."""
-    if study.resolved.study.train.device == "cuda":
+    if device == "cuda":
         return torch.cuda.device_count()
     try:
         return len(os.sched_getaffinity(0))
@@ -194,12 +194,3 @@ def _check_lengths(config: StudyConfig, dataset: Dataset) -> None:
     """Data too short for the sequences is said before anything is trained."""
     dataset.batch(config.seeds[0], 0, 1, config.train.length)
     dataset.validation(config.train.length, config.train.validation_tokens)
-
-
-def _without_none(data: Any) -> Any:
-    """TOML has no null: what is None is left out, and None is its default."""
-    if isinstance(data, dict):
-        return {key: _without_none(v) for key, v in data.items() if v is not None}
-    if isinstance(data, list):
-        return [_without_none(v) for v in data]
-    return data
