@@ -128,7 +128,7 @@ def _run(
 ) -> int:
     prepare_process()
     console = Console(stderr=True)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     with console.status("preparing") as status:
         study = open_study(config, out, resume=resume, say=lambda text: status.update(text))
     try:
@@ -145,7 +145,7 @@ def _run(
     return _conclude(study, rows, published, as_json)
 
 
-def _interrupt(_: int, __: FrameType | None) -> None:
+def interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -158,14 +158,14 @@ def _train(study: Study, workers: int | None, console: Console, verbose: bool) -
     def finished(row: Row) -> None:
         progress.finished(row)
         if verbose or row.status == "failed":
-            console.print(_line(row), highlight=False, markup=False, soft_wrap=True)
+            console.print(line_of(row), highlight=False, markup=False, soft_wrap=True)
 
     tokens = study.resolved.study.train.tokens
     with StudyProgress(total, tokens, settled, console) as progress:
         return train_study(study, workers=workers, finished=finished, watch=progress.watch)
 
 
-def _line(row: Row) -> str:
+def line_of(row: Row) -> str:
     end = f"{row.loss.bits_per_byte:.3f} bits per byte" if row.loss else row.reason
     return (
         f"{row.id} {row.label} L{row.shape.layers} d{row.shape.width} "

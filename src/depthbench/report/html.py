@@ -3,10 +3,11 @@
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -17,7 +18,7 @@ from depthbench.report import facts
 from depthbench.report.figures import write_figures
 from depthbench.report.plots import all_labels, interactive, panels
 from depthbench.report.study import StudyData, depths, load, published
-from depthbench.report.style import marks
+from depthbench.report.style import Mark, marks
 
 
 class ReportFiles(NamedTuple):
@@ -49,27 +50,38 @@ def write_report(folder: Path, published: bool = False, out: Path | None = None)
 
 def render(study: StudyData, with_published: bool = False) -> str:
     """The page as one string; everything from the study is escaped."""
+    return render_page(
+        "template.html",
+        interactive(study, with_published),
+        marks(all_labels(study, with_published)),
+        study=study,
+        verdict=study.verdict,
+        ours={design.label for design in study.verdict.designs},
+        published=published() if with_published else None,
+        depths=depths(study.verdict),
+        panels=panels(study),
+        domains=facts.domains(study.rows),
+        facts=facts,
+    )
+
+
+def render_page(
+    template: str, figures: dict[str, Any], styles: Mapping[str, Mark], **values: Any
+) -> str:
+    """A page of the package as one string: ``figures`` by the names that its plots have."""
     plotly, script = _inline(get_plotlyjs()), _inline(_read("report.js"))
-    labels = all_labels(study, with_published)
-    looks = {label: mark._asdict() for label, mark in marks(labels).items()}
+    looks = {label: mark._asdict() for label, mark in styles.items()}
     return (
         _environment()
-        .get_template("template.html")
+        .get_template(template)
         .render(
-            study=study,
-            verdict=study.verdict,
-            payload={"figures": interactive(study, with_published), "marks": looks},
+            payload={"figures": figures, "marks": looks},
             looks=looks,
-            ours={design.label for design in study.verdict.designs},
-            published=published() if with_published else None,
-            depths=depths(study.verdict),
-            panels=panels(study),
-            domains=facts.domains(study.rows),
-            facts=facts,
             css=Markup(_read("report.css")),
             plotly=plotly,
             script=script,
             script_hashes=[_csp_hash(plotly), _csp_hash(script)],
+            **values,
         )
     )
 

@@ -41,7 +41,7 @@ def interactive(study: StudyData, with_published: bool) -> dict[str, Any]:
 
 def aspect_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
     """Loss against aspect ratio, deeper to the left."""
-    figure = _figure(BITS)
+    figure = new_figure(BITS)
     for design in verdict.designs:
         _add_curve(figure, design, style[design.label])
     ceiling = _ceiling([p.bits_per_byte for d in verdict.designs for p in d.curve])
@@ -62,11 +62,11 @@ def aspect_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
 def published_plot(style: dict[str, Mark]) -> go.Figure:
     """The published curves, in a figure of their own."""
     data = published()
-    figure = _figure(f"validation loss, {data.unit}")
+    figure = new_figure(f"validation loss, {data.unit}")
     for name in data.validation_loss:
         curve = data.curve(name)
         figure.add_trace(
-            _line(
+            new_line(
                 name,
                 style[name],
                 x=[aspect for aspect, _, _ in curve],
@@ -84,7 +84,7 @@ def published_plot(style: dict[str, Mark]) -> go.Figure:
 
 def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
     """Loss against learning rate at the middle shape; the chosen rate has a ring."""
-    figure = _figure(BITS)
+    figure = new_figure(BITS)
     ceiling = _ceiling([c.bits_per_byte for d in verdict.designs for c in d.search.grid])
     for index, design in enumerate(verdict.designs):
         search = design.search
@@ -94,7 +94,7 @@ def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
             f"{', chosen' if c.learning_rate == search.chosen else ''}<br>{loss:.3f} bits per byte"
             for c, loss in able
         ]
-        trace = _line(
+        trace = new_line(
             design.label,
             style[design.label],
             x=[c.learning_rate for c, _ in able],
@@ -128,11 +128,11 @@ def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
 
 def training_plot(study: StudyData, style: dict[str, Mark]) -> go.Figure:
     """Training loss against tokens; the page shows one depth at a time (``meta.panel``)."""
-    figure = _figure("training loss, nats per token")
+    figure = new_figure("training loss, nats per token")
     deepest = max(curve.row.shape.layers for curve in study.curves)
     for curve in study.curves:
         row = curve.row
-        trace = _line(
+        trace = new_line(
             row.label,
             style[row.label],
             x=curve.tokens,
@@ -159,7 +159,8 @@ def panels(study: StudyData) -> list[int]:
     return [layers for layers in depths(study.verdict) if layers in having]
 
 
-def _figure(y_title: str) -> go.Figure:
+def new_figure(y_title: str) -> go.Figure:
+    """An empty figure in the page's layout."""
     figure = go.Figure()
     figure.update_layout(
         template=None,
@@ -179,7 +180,7 @@ def _figure(y_title: str) -> go.Figure:
     return figure
 
 
-def _line(
+def new_line(
     label: str,
     mark: Mark,
     *,
@@ -188,6 +189,7 @@ def _line(
     text: Sequence[str] | str,
     panel: int | None = None,
 ) -> go.Scatter:
+    """A curve of the design ``label``; ``text`` is what its points show, already escaped."""
     return go.Scatter(
         name=escape(label),
         x=list(x),
@@ -205,7 +207,7 @@ def _add_curve(figure: go.Figure, design: DesignFinding, mark: Mark) -> None:
     measured = [(p, loss) for p in design.curve if (loss := p.bits_per_byte) is not None]
     if not measured:
         return
-    trace = _line(
+    trace = new_line(
         design.label,
         mark,
         x=[point.aspect_ratio for point, _ in measured],
@@ -224,7 +226,7 @@ def _add_curve(figure: go.Figure, design: DesignFinding, mark: Mark) -> None:
     ]
     if not seeds:
         return
-    dots = _line(
+    dots = new_line(
         design.label,
         mark,
         x=[point.aspect_ratio for point, _, _ in seeds],

@@ -54,7 +54,7 @@ class Study:
 
     def add(self, ended: Ended) -> Row:
         """Write the row of a trial that is over."""
-        row = row_of(ended, self.resolved, self.dataset)
+        row = row_of(ended, self.resolved.study.name, self.dataset)
         self.store.add(row)
         if row.status == "failed":
             self.failed_now.add(row.id)
@@ -153,14 +153,14 @@ def locked(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def row_of(ended: Ended, resolved: ResolvedStudy, dataset: Dataset) -> Row:
-    """The result row of a trial that is over."""
+def row_of(ended: Ended, name: str, dataset: Dataset) -> Row:
+    """The result row of a trial of the study or comparison ``name`` that is over."""
     planned = ended.planned
     return make_row(
         planned.config,
         dataset,
         ended.outcome,
-        study=resolved.study.name,
+        study=name,
         label=planned.label,
         phase=planned.phase,
         reason=ended.reason,

@@ -216,7 +216,7 @@ def _cautions(verdict: Verdict, rows: list[Row]) -> list[str]:
             f"{verdict.failed} failed; the trial table shows each with its reason."
         )
     done = [row for row in rows if row.loss is not None and row.status == "done"]
-    worse = [row.id for row in done if _worse_than_unigram(row)]
+    worse = [row.id for row in done if worse_than_unigram(row)]
     if worse:
         cautions.append(
             f"{counted(len(worse), 'finished trial')} did not beat the unigram entropy of the "
@@ -235,7 +235,8 @@ def _cautions(verdict: Verdict, rows: list[Row]) -> list[str]:
     return cautions
 
 
-def _worse_than_unigram(row: Row) -> bool:
+def worse_than_unigram(row: Row) -> bool:
+    """Whether a finished trial predicts less well than the text's own token frequencies."""
     if row.loss is None or row.unigram_bits_per_byte is None:
         return False
     return row.loss.bits_per_byte > row.unigram_bits_per_byte
