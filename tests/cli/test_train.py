@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from depthbench.cli.app import execute
+from depthbench.study.single import RunConfig
 from tests.small import write_text
 
 Capture = pytest.CaptureFixture[str]
@@ -64,6 +65,12 @@ def test_a_file_and_settings(root: Path, tmp_path: Path, capsys: Capture) -> Non
     row = json.loads((tmp_path / "mine" / "result.json").read_text())
     assert (row["label"], row["learning_rate"], row["seed"]) == ("keel", 0.01, 3)
     assert "keel: done" in capsys.readouterr().out
+
+
+def test_a_size_that_is_not_given_is_the_default() -> None:
+    shape = RunConfig.parse({"shape": {"layers": 8}}).shape
+    assert shape == RunConfig().shape.model_copy(update={"layers": 8})
+    assert (shape.width, shape.heads, shape.kv_heads, shape.ffn) == (96, 4, None, 256)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

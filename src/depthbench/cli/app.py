@@ -4,7 +4,18 @@ import sys
 
 import typer
 
-from depthbench.cli import check, coordcheck, data, designs, generate, report, run, shapes, train
+from depthbench.cli import (
+    check,
+    compare,
+    coordcheck,
+    data,
+    designs,
+    generate,
+    report,
+    run,
+    shapes,
+    train,
+)
 from depthbench.errors import DepthbenchError
 
 
@@ -17,7 +28,7 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for group in (run, report, shapes, designs, check, coordcheck, generate, train, data):
+    for group in (run, report, compare, shapes, designs, check, coordcheck, generate, train, data):
         group.register(app)
     return app
 

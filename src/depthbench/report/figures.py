@@ -163,7 +163,7 @@ def training_figure(study: StudyData) -> Figure:
     for line in grid[:, 0]:
         line.set_ylabel("training loss (nats per token)")
     for label, mark in style.items():
-        grid[0, 0].plot([], [], color=mark.light, linestyle=mark.line, label=_plain(label))
+        grid[0, 0].plot([], [], color=mark.light, linestyle=mark.line, label=plain(label))
     figure.legend(loc="outside lower center", ncols=min(5, len(style)), frameon=False)
     return figure
 
@@ -307,7 +307,7 @@ def _direct_labels(
     excess = max(0.0, (spread[-1][3] - high) if spread else 0.0)
     for label, x, y, at in spread:
         axes.annotate(
-            _plain(label),
+            plain(label),
             xy=(x, y),
             xytext=(1.04, (at - excess - low) / (high - low)),
             textcoords="axes fraction",
@@ -318,7 +318,7 @@ def _direct_labels(
         )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """``text`` without matplotlib's mathematics mode, which a dollar sign would open."""
     return text.replace("$", r"\$")
 

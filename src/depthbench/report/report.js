@@ -26,7 +26,7 @@
   }
 
   function themed(layout) {
-    const axis = { gridcolor: css("--line"), linecolor: css("--soft"), tickcolor: css("--soft") };
+    const axis = { gridcolor: css("--line"), linecolor: css("--soft"), tickcolor: css("--soft"), zerolinecolor: css("--soft") };
     const small = narrow.matches ? { size: 11 } : { size: 13 };
     const font = { family: css("font-family") || getComputedStyle(document.body).fontFamily, color: css("--soft"), ...small };
     const title = (old) => ({ ...old, font: { ...font, color: css("--ink") } });

@@ -25,12 +25,21 @@ from depthbench.train.outcome import Outcome
 RESULT = "result.json"
 
 
+class RunSizes(Sizes):
+    """Shape of a run; what is not given is that of a model of half a million parameters."""
+
+    layers: int = 4
+    width: int = 96
+    heads: int = 4
+    ffn: int = 256
+
+
 class RunConfig(Frozen):
-    """What ``depthbench train`` trains; by default a model of half a million parameters."""
+    """What ``depthbench train`` trains."""
 
     name: str = Field(default="run", max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     design: DesignChoice = parse_design("prenorm")
-    shape: Sizes = Sizes(layers=4, width=96, heads=4, ffn=256)
+    shape: RunSizes = RunSizes()
     backbone: BackboneChoice = Backbone()
     parametrization: Parametrization = Parametrization()
     learning_rate: LearningRate = 3e-3
