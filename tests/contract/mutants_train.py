@@ -8,7 +8,7 @@ TRAIN = [
     Mutant(
         "optimizer starts anew after a resume",
         "train/loop.py",
-        'restore_optimizer(learner.model, learner.optimizer, found.tensors("optimizer"))',
+        "restore_optimizer(model, optimizer, moments)",
         "pass",
         _RESUME,
     ),

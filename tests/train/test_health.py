@@ -11,8 +11,9 @@ import torch
 from depthbench.data.dataset import Dataset
 from depthbench.designs import REGISTRY
 from depthbench.nn.block import Trace
-from depthbench.train.health import Health, measure, norm_of
+from depthbench.train.health import Health, measure
 from depthbench.train.loop import Trial
+from depthbench.train.tensors import norm_of
 from tests.small import trial_config
 
 RATE = 2e-2

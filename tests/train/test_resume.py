@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from depthbench.data.dataset import Dataset
 from depthbench.data.loss import LossSum
 from depthbench.errors import DepthbenchError
-from depthbench.train import checkpoint
+from depthbench.train import checkpoint, team
 from depthbench.train.loop import Trial
 from depthbench.train.outcome import Outcome
 from tests.small import trial_config
@@ -143,7 +143,7 @@ def test_a_full_disk_is_told_and_harms_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
+        patch.setattr(team, "save_file", full)
         message = "cannot write checkpoint .*step-000004: No space left.*step-000003 is whole"
         with pytest.raises(DepthbenchError, match=message):
             run(make(dataset, tmp_path / "full"), resume=True)

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -77,11 +78,19 @@ class Dataset:
             return ByteTokenizer()
         return read(self.folder / "tokenizer.json")
 
-    def batch(self, seed: int, step: int, sequences: int, length: int) -> tuple[Tensor, Tensor]:
+    def batch(
+        self,
+        seed: int,
+        step: int,
+        sequences: int,
+        length: int,
+        rows: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Inputs and targets (``sequences``, ``length``), int64; targets are shifted by one.
 
         A pure function of its arguments and the tokens: Philox with the key (seed, step) draws
-        start positions uniformly over the training tokens of all domains.
+        start positions uniformly over the training tokens of all domains. ``rows`` are those of
+        the batch to read; all unless given.
 
         Raises `DepthbenchError` if a domain is too short for one sequence.
         """
@@ -93,8 +102,9 @@ class Dataset:
         total = int(ends[-1])
         philox = np.random.Philox(key=np.array([seed % WORD, step % WORD], np.uint64))
         # multiply-shift on raw words: numpy may change how `integers` draws, not the raw stream
-        drawn = [int(word) * total // WORD for word in philox.random_raw(sequences)]
-        windows = np.empty((sequences, length + 1), np.int64)
+        words = philox.random_raw(sequences)
+        drawn = [int(word) * total // WORD for word in (words if rows is None else words[rows])]
+        windows = np.empty((len(drawn), length + 1), np.int64)
         for row, position in enumerate(drawn):
             domain = int(np.searchsorted(ends, position, side="right"))
             start = position - int(ends[domain]) + starts[domain]

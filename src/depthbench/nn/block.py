@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from depthbench.designs.base import Connection, Design, Route, Site
 from depthbench.nn.backbones import backbone_kind
 from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry, Load, Role
+from depthbench.nn.packed import Packed, pack, unpack
 from depthbench.nn.recompute import recomputed
 from depthbench.shapes import Shape
 
@@ -69,8 +70,10 @@ class Block(nn.Module):
         """The state behind both sites.
 
         ``context.recompute = "block"`` keeps only the state before them for the backward pass; not
-        with a ``trace``, which keeps the routes anyway.
+        with a ``trace``, which keeps the routes anyway. A `Packed` state comes back packed.
         """
+        if isinstance(state, Packed):
+            return pack(self.forward(unpack(state), context, tap, trace))
         if context.recompute == "block":
             inside = replace(context, recompute=None)
             if trace is None:

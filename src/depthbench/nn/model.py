@@ -28,6 +28,7 @@ from depthbench.nn.branch import (
 from depthbench.nn.cache import Cache, Room
 from depthbench.nn.ends import Embedding, Head
 from depthbench.nn.norm import RMSNorm
+from depthbench.nn.packed import pack, unpack
 from depthbench.nn.parameters import initialise
 from depthbench.nn.parametrization import Parametrization
 from depthbench.nn.rope import rotary_table
@@ -55,7 +56,7 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.checkpointing = self.documents_apart = False
+        self.checkpointing = self.documents_apart = self.packs_states = False
         shape, std = config.shape, config.backbone.init_std
         self.scaling = config.parametrization.at(shape)
         backbone = config.backbone.model_copy(update={"init_std": std * self.scaling.std})
@@ -193,7 +194,11 @@ class Model(nn.Module):
         if trace is not None:
             trace.depth_states.append(self.design.depth_state(state))
         for place, number in zip(places(order), order, strict=True):
-            state = self.blocks[number](self.design.enter(state, place), context, tap, trace)
+            state = self.design.enter(state, place)
+            if self.packs_states:
+                state = unpack(self.blocks[number](pack(state), context, tap, trace))
+            else:
+                state = self.blocks[number](state, context, tap, trace)
             if trace is not None:
                 trace.depth_states.append(self.design.depth_state(state))
         return self.final_norm(self.design.readout(state))

@@ -80,9 +80,12 @@ def seed_of(seed: int, name: str) -> int:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int) -> None:
+def initialise(
+    model: nn.Module, seed: int, place: Callable[[Tensor, Tensor], Tensor] | None = None
+) -> None:
     """Fill every parameter from its `Start`, on CPU in float32, then copy it to where it lives.
 
+    ``place(parameter, drawn)`` makes of all its entries what this process holds of them.
     Raises `TypeError` for a module with parameters but no declared starts: nothing is left to
     whatever memory held.
     """
@@ -94,7 +97,8 @@ def initialise(model: nn.Module, seed: int) -> None:
             raise TypeError(f"{module_name or type(module).__name__} does not declare {list(own)}")
         starts = module.starts()
         for name, parameter in own.items():
-            parameter.copy_(drawn(starts[name], parameter.shape, seed, f"{module_name}.{name}"))
+            start = drawn(starts[name], parameter.shape, seed, f"{module_name}.{name}")
+            parameter.copy_(start if place is None else place(parameter, start))
 
 
 def drawn(start: Start, shape: torch.Size, seed: int, name: str) -> Tensor:

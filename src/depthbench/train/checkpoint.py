@@ -1,9 +1,14 @@
-"""Checkpoints of one trial: written whole or not at all, and checked before they are used."""
+"""Checkpoints of one trial: written whole or not at all, and checked before they are used.
+
+A set of tensors is one file, or a folder of parts that several processes wrote
+(torch.distributed.checkpoint, as safetensors); either is read by any number of processes.
+"""
 
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -11,17 +16,19 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder
+from depthbench.train.parts import kinds_of, read_parts
+from depthbench.train.team import SUFFIX, Solo, Team
 
 FORMAT: Literal[1] = 1
 MANIFEST = "state.json"
-SUFFIX = ".safetensors"
 UNFINISHED = ".unfinished-"
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -37,7 +44,7 @@ class Manifest(Frozen):
     config: str
     """Digest of the trial's config, the length of its schedule included."""
     files: dict[str, str]
-    """SHA-256 of every other file."""
+    """SHA-256 of every other file, by its path inside the checkpoint."""
     versions: dict[str, str]
     state: dict[str, Any]
     """What else the training goes on from."""
@@ -50,48 +57,98 @@ class Checkpoint:
     path: Path
     manifest: Manifest
 
+    def parts(self, name: str) -> Path | None:
+        """The folder of a set of tensors that several processes wrote; None if it is one file."""
+        folder = self.path / name
+        return folder if folder.is_dir() else None
+
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one file."""
-        return load_file(self.path / f"{name}{SUFFIX}")
+        """A set of tensors, each of them whole."""
+        parts = self.parts(name)
+        if parts is None:
+            return load_file(self.path / f"{name}{SUFFIX}")
+        found = {name: torch.empty_like(one, device="cpu") for name, one in kinds_of(parts).items()}
+        read_parts(parts, found, alone=True)
+        return found
+
+    def each(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """The tensors of one file, one after the other."""
+        with safe_open(self.path / f"{name}{SUFFIX}", "pt") as file:
+            keys = file.keys()
+            for key in keys:
+                yield key, file.get_tensor(key)
 
 
-def save(root: Path, step: int, config: str, tensors: Tensors, state: dict[str, Any]) -> Path:
+def save(
+    root: Path,
+    step: int,
+    config: str,
+    tensors: Tensors,
+    state: dict[str, Any],
+    team: Team | None = None,
+) -> Path:
     """Write a checkpoint into a folder of its own below ``root``, and put it in place at once.
 
     Files are fsynced before the folder gets its name, the name before the call returns. Raises
-    `DepthbenchError` if that is not possible; earlier checkpoints stay as they are.
+    `DepthbenchError`, in every process of the ``team``, if that is not possible; earlier
+    checkpoints stay as they are.
     """
-    make_folder(root)
+    team = team or Solo()
     path, unfinished = root / f"step-{step:06d}", root / f"{UNFINISHED}step-{step:06d}"
-    if _is_whole(path, config):
+    if team.told(team.main and _is_whole(path, config)):
         return path
-    try:
+
+    def begin() -> None:
+        make_folder(root)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        files = {}
-        for name, own in tensors.items():
-            file = unfinished / f"{name}{SUFFIX}"
-            save_file({key: tensor.contiguous() for key, tensor in own.items()}, file)
-            files[file.name] = _synced(file)
+
+    def end() -> None:
+        files = {
+            file.relative_to(unfinished).as_posix(): _synced(file)
+            for file in sorted(unfinished.rglob(f"*{SUFFIX}"))
+        }
         manifest = Manifest(
             step=step, config=config, files=files, versions=_versions(), state=state
         )
         (unfinished / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         _synced(unfinished / MANIFEST)
-        _sync_folder(unfinished)
+        for folder in (*(one for one in unfinished.iterdir() if one.is_dir()), unfinished):
+            _sync_folder(folder)
         shutil.rmtree(path, ignore_errors=True)
         unfinished.rename(path)
         _sync_folder(root)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        kept = [one.name for one in _folders(root)]
-        still = f"{kept[-1]} is whole and kept" if kept else "there is no earlier one"
-        raise DepthbenchError(
-            f"cannot write checkpoint {path}: {reason} ({still}). Free space, or name another "
-            "folder with --out; the same command goes on from there"
-        ) from None
+
+    steps = (
+        lambda: begin() if team.main else None,
+        lambda: team.write(unfinished, tensors),
+        lambda: end() if team.main else None,
+    )
+    for one in steps:
+        reason = next((text for text in team.gathered(_reason(one)) if text), None)
+        if reason is not None:
+            if team.main:
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise DepthbenchError(_not_written(root, path, reason))
     return path
+
+
+def _reason(act: Callable[[], object]) -> str | None:
+    """Why ``act`` could not write; None if it could."""
+    try:
+        act()
+    except (OSError, SafetensorError, CheckpointException) as error:
+        return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return None
+
+
+def _not_written(root: Path, path: Path, reason: str) -> str:
+    kept = [one.name for one in _folders(root)]
+    still = f"{kept[-1]} is whole and kept" if kept else "there is no earlier one"
+    return (
+        f"cannot write checkpoint {path}: {reason.strip().splitlines()[-1]} ({still}). Free space, "
+        "or name another folder with --out; the same command goes on from there"
+    )
 
 
 def newest(root: Path, config: str) -> tuple[Checkpoint | None, list[str]]:

@@ -1,7 +1,6 @@
 """What to watch while a model trains, by depth."""
 
 import itertools
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from depthbench.config import Frozen
 from depthbench.nn.block import Trace
 from depthbench.nn.model import Model
+from depthbench.train.tensors import norm_of, whole
 
 
 class Health(Frozen):
@@ -35,11 +35,6 @@ class RoutedHealth(Health):
     """Of a router's choices that went to each of its experts."""
     busiest_share: list[float | None]
     """Of its choices that went to the busiest expert; ``1 / experts`` where loads are even."""
-
-
-def norm_of(tensors: Iterable[Tensor]) -> Tensor:
-    """Euclidean norm of all entries together; reads only, scales nothing."""
-    return torch.nn.utils.get_total_norm(list(tensors))
 
 
 @torch.no_grad()
@@ -90,4 +85,5 @@ def _second_moment(block: list[nn.Parameter], optimizer: torch.optim.AdamW) -> T
 
 
 def _finite(value: Tensor) -> float | None:
+    value = whole(value)
     return value.item() if value.isfinite() else None

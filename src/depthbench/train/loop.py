@@ -18,7 +18,13 @@ from depthbench.train.config import TrialConfig
 from depthbench.train.health import measure
 from depthbench.train.metrics import Listener, Metrics
 from depthbench.train.outcome import Divergence, Outcome, Step, is_finite
-from depthbench.train.step import Learner, optimizer_tensors, restore_optimizer
+from depthbench.train.step import (
+    Learner,
+    like_parameter,
+    optimizer_tensors,
+    restore_optimizer,
+)
+from depthbench.train.team import Solo, Team
 
 Status = Literal["done", "diverged", "stopped"]
 HEALTH_SEQUENCES = 2
@@ -38,8 +44,12 @@ class Trial:
         dataset: Dataset,
         folder: Path,
         listeners: Sequence[Listener] = (),
+        team: Team | None = None,
     ) -> None:
-        """Raises `DepthbenchError` if data and model do not fit together."""
+        """``team``: the processes that train it together; this one alone unless given.
+
+        Raises `DepthbenchError` if data and model do not fit together.
+        """
         vocab = config.model.shape.vocab
         if dataset.vocab > vocab:
             raise DepthbenchError(
@@ -47,7 +57,8 @@ class Trial:
                 f"Set vocab to at least {dataset.vocab}"
             )
         self.config, self.folder = config, folder
-        self.learner = Learner(config, dataset)
+        self.team = team or Solo()
+        self.learner = Learner(config, dataset, self.team)
         self.notes = list(self.learner.notes)
         self.metrics = Metrics(folder, listeners)
         self.validation = dataset.validation(config.train.length, config.train.validation_tokens)
@@ -77,11 +88,14 @@ class Trial:
         from the one in the folder it names; the result is that of a run that was never
         interrupted, bit for bit in one process on CPU.
         """
-        make_folder(self.folder)
-        write_atomic(self.folder / "config.json", self.config.model_dump_json(indent=2) + "\n")
+        if self.team.main:
+            make_folder(self.folder)
+            text = self.config.model_dump_json(indent=2) + "\n"
+            write_atomic(self.folder / "config.json", text)
         self._begin(resume)
         outcome = self._train(report, stop)
-        self.metrics.end(outcome)
+        if self.team.main:
+            self.metrics.end(outcome)
         return outcome
 
     def _train(self, report: Report, stop: Callable[[], bool]) -> Outcome:
@@ -97,7 +111,7 @@ class Trial:
             record = self._record(made)
             if reason is not None:
                 self._log(record)
-                remove(self.checkpoints)
+                self._remove()
                 return self._outcome("diverged", reason)
             if self.done in evaluations:
                 self.domains = self.evaluate()
@@ -105,7 +119,7 @@ class Trial:
             if self.done in evaluations or self.done == 1 or self.done % train.log_every == 0:
                 self._log(record)
                 report(self.done, self._tokens(self.done))
-            stopped = self.done < train.steps and stop()
+            stopped = self.done < train.steps and self.team.totals([stop()]) != [0]
             if stopped or (train.save_every and self.done % train.save_every == 0):
                 self.save()
             if stopped:
@@ -114,19 +128,21 @@ class Trial:
 
     def _begin(self, resume: bool | Path) -> None:
         """State of step 0, or of the last checkpoint; metrics of later steps are cut off."""
-        found, notes = self._found(resume)
+        path, notes = self.team.told(self._found(resume) if self.team.main else (None, []))
         self.notes += notes
-        if found is None:
+        if path is None:
             # what the process drew before must not show in what it saves
             torch.manual_seed(self.config.seed % 2**63)
-            remove(self.checkpoints)
+            self._remove()
         else:
-            self._restore(found)
-        self.metrics.begin(self.config, self.done)
+            self._restore(read(path))
+        if self.team.main:
+            self.metrics.begin(self.config, self.done)
 
-    def _found(self, resume: bool | Path) -> tuple[Checkpoint | None, list[str]]:
+    def _found(self, resume: bool | Path) -> tuple[Path | None, list[str]]:
         if isinstance(resume, bool):
-            return newest(self.checkpoints, self.config.id) if resume else (None, [])
+            found, notes = newest(self.checkpoints, self.config.id) if resume else (None, [])
+            return (None if found is None else found.path), notes
         found = read(resume)
         if found.manifest.config != self.config.id:
             raise DepthbenchError(
@@ -134,7 +150,12 @@ class Trial:
                 f"{found.manifest.config}, this one {self.config.id}). Use the settings that it "
                 "was made with, or --resume never"
             )
-        return found, []
+        return resume, []
+
+    def _remove(self) -> None:
+        """All checkpoints: of a trial that starts anew, has diverged, or keeps none."""
+        if self.team.main:
+            remove(self.checkpoints)
 
     def save(self) -> None:
         """A checkpoint of now; the best is the one of the least validation loss so far."""
@@ -143,7 +164,7 @@ class Trial:
             self.best = (self.done, here.nats_per_token)
         model, optimizer = self.learner.model, self.learner.optimizer
         tensors = {
-            "model": {k: v.detach().cpu() for k, v in model.state_dict().items()},
+            "model": model.state_dict(),
             "optimizer": optimizer_tensors(model, optimizer),
             "rng": {"torch": torch.get_rng_state()},
         }
@@ -155,14 +176,16 @@ class Trial:
             "domains": {name: asdict(part) for name, part in self.domains.items()},
             "best": self.best,
         }
-        save(self.checkpoints, self.done, self.config.id, tensors, state)
+        save(self.checkpoints, self.done, self.config.id, tensors, state, self.team)
         best = self.best[0] if self.best and self.config.train.keep_best else None
-        prune(self.checkpoints, self.config.train.keep_last, best)
+        if self.team.main:
+            prune(self.checkpoints, self.config.train.keep_last, best)
 
     def _restore(self, found: Checkpoint) -> None:
-        state, learner = found.manifest.state, self.learner
-        learner.model.load_state_dict(found.tensors("model"))
-        restore_optimizer(learner.model, learner.optimizer, found.tensors("optimizer"))
+        state, model, optimizer = found.manifest.state, self.learner.model, self.learner.optimizer
+        model.load_state_dict(self.team.read(found, "model", model.state_dict().get))
+        moments = self.team.read(found, "optimizer", like_parameter(model))
+        restore_optimizer(model, optimizer, moments)
         torch.set_rng_state(found.tensors("rng")["torch"])
         self.done = found.manifest.step
         self.loss = float("nan") if state["loss"] is None else state["loss"]
@@ -184,7 +207,7 @@ class Trial:
         elif self.config.train.save_model:
             self.save()
             return outcome
-        remove(self.checkpoints)
+        self._remove()
         return outcome
 
     def _record(self, made: Step) -> dict[str, Any]:
@@ -225,7 +248,8 @@ class Trial:
         return {"health": health.resolved()}
 
     def _log(self, record: dict[str, Any]) -> None:
-        self.metrics.add(record, self.seconds, self._tokens(self.done))
+        if self.team.main:
+            self.metrics.add(record, self.seconds, self._tokens(self.done))
 
 
 def _together(domains: dict[str, LossSum]) -> LossSum:

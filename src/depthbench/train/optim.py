@@ -29,12 +29,14 @@ def parameter_groups(model: Model, config: TrialConfig) -> list[dict[str, Any]]:
     """
     train, scaling = config.train, model.scaling
     inside = {id(parameter) for parameter in model.blocks.parameters()}
-    groups: dict[tuple[bool, float, float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, float, float, float, str], list[nn.Parameter]] = {}
     for parameter, start in declared(model):
         in_block = id(parameter) in inside
         rate, eps = (factor(start, in_block=in_block) for factor in (scaling.rate, scaling.eps))
         decay = scaling.decay(start)
-        groups.setdefault((not start.decay, rate, decay, eps), []).append(parameter)
+        # torch's optimizers take no list that mixes whole tensors and parts
+        kind = type(parameter).__name__
+        groups.setdefault((not start.decay, rate, decay, eps, kind), []).append(parameter)
     return [
         {
             "params": parameters,
@@ -43,5 +45,5 @@ def parameter_groups(model: Model, config: TrialConfig) -> list[dict[str, Any]]:
             "weight_decay": 0.0 if spared else train.weight_decay * decay,
             "eps": train.eps * eps,
         }
-        for (spared, rate, decay, eps), parameters in groups.items()
+        for (spared, rate, decay, eps, _), parameters in groups.items()
     ]

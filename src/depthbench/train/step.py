@@ -1,5 +1,6 @@
 """What is done with a batch: one optimizer step, or the loss on texts that stay the same."""
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,23 +13,26 @@ from depthbench.data.loss import LossSum, next_token_loss
 from depthbench.machine import choose_dtype
 from depthbench.nn.backbones import backbone_kind
 from depthbench.nn.branch import Load
-from depthbench.nn.model import Model
 from depthbench.train.config import TrialConfig
-from depthbench.train.health import norm_of
 from depthbench.train.optim import make_optimizer
 from depthbench.train.outcome import Step, is_finite
+from depthbench.train.team import Team
+from depthbench.train.tensors import clip_gradients, norm_of
 
 
 class Learner:
-    """A model, its optimizer and the batches it learns from."""
+    """A model, its optimizer and the batches it learns from, in one of a team's processes."""
 
-    def __init__(self, config: TrialConfig, dataset: Dataset) -> None:
+    def __init__(self, config: TrialConfig, dataset: Dataset, team: Team) -> None:
+        """Raises `DepthbenchError` if the team cannot share a batch."""
         train = config.train
-        self.config, self.dataset = config, dataset
+        self.config, self.dataset, self.team = config, dataset, team
+        self.rows = team.rows(train.sequences, train.micro_sequences or train.sequences)
         self.device = torch.device(train.device)
         self.dtype, note = choose_dtype(train.dtype, self.device)
         self.notes = [note] if note else []
-        self.model = Model.build(config.model, config.seed, self.device)
+        self.model = team.build(config.model, config.seed, self.device)
+        self.forward = team.forward_of(self.model)
         self.model.checkpointing = train.checkpointing
         if train.document_mask:
             self.model.keep_documents_apart()
@@ -41,39 +45,54 @@ class Learner:
         rate = train.learning_rate(number, self.config.learning_rate)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["rate_factor"]
-        batch = self.dataset.batch(self.config.seed, number, train.sequences, train.length)
+        batch = self.dataset.batch(
+            self.config.seed, number, train.sequences, train.length, self.rows
+        )
         self.optimizer.zero_grad(set_to_none=True)
-        size = train.micro_sequences or train.sequences
-        parts = [
-            self._backward(*part, share=size / train.sequences)
-            for part in zip(*(half.split(size) for half in batch), strict=True)
+        size = (train.micro_sequences or train.sequences) // self.team.size
+        parts = list(zip(*(half.split(size) for half in batch), strict=True))
+        found = [
+            self._backward(*part, share=1 / len(parts), last=number == len(parts))
+            for number, part in enumerate(parts, start=1)
         ]
-        losses, penalties = zip(*parts, strict=True)
+        self.team.exchange_rest(self.model)
         norm = norm_of(p.grad for p in self.model.parameters() if p.grad is not None)
         grad_norm = norm.item()
         if is_finite(grad_norm):
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), train.max_grad_norm, norm)
+            clip_gradients(self.model.parameters(), train.max_grad_norm, norm)
             self.optimizer.step()
-        router = None if penalties[0] is None else sum(penalties) / len(penalties)
-        return Step(sum(losses) / len(losses), grad_norm, rate, router)
+        router = [penalty for _, penalty in found if penalty is not None]
+        return Step(
+            self._mean([loss for loss, _ in found]),
+            grad_norm,
+            rate,
+            self._mean(router) if router else None,
+        )
+
+    def _mean(self, numbers: Sequence[float]) -> float:
+        """Over the parts of a batch, of all processes."""
+        return self.team.totals([sum(numbers) / len(numbers)])[0] / self.team.size
 
     def _backward(
-        self, inputs: Tensor, targets: Tensor, share: float
+        self, inputs: Tensor, targets: Tensor, share: float, last: bool
     ) -> tuple[float, float | None]:
         """Add the gradients of one part of a batch; its cross entropy and router penalty."""
         loads: list[Load] = []
-        with self.autocast():
-            logits = self._logits(inputs, loads)
-        flat = logits.float().flatten(0, 1)
-        loss = functional.cross_entropy(flat, targets.to(self.device).flatten())
-        penalty = self.kind.penalty(loads) if loads else None
-        total = loss if penalty is None else loss + penalty
-        (total if share == 1 else share * total).backward()
+        with self.team.adding_up(self.model, last):
+            with self.autocast():
+                logits = self._logits(self.forward, inputs, loads)
+            flat = logits.float().flatten(0, 1)
+            loss = functional.cross_entropy(flat, targets.to(self.device).flatten())
+            penalty = self.kind.penalty(loads) if loads else None
+            total = loss if penalty is None else loss + penalty
+            (total if share == 1 else share * total).backward()
         return loss.item(), None if penalty is None else penalty.item()
 
-    def _logits(self, inputs: Tensor, loads: list[Load] | None = None) -> Tensor:
+    def _logits(
+        self, forward: Callable[..., Tensor], inputs: Tensor, loads: list[Load] | None = None
+    ) -> Tensor:
         """Over the tokenizer's vocabulary: rows that only pad the embedding are no prediction."""
-        return self.model(inputs.to(self.device), loads=loads)[..., : self.dataset.vocab]
+        return forward(inputs.to(self.device), loads=loads)[..., : self.dataset.vocab]
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Matrix products in the trial's dtype; weights stay float32."""
@@ -82,26 +101,29 @@ class Learner:
 
     @torch.no_grad()
     def loss_on(self, texts: ValidationSet) -> LossSum:
-        """Loss on all tokens of ``texts``."""
-        total = LossSum()
-        size = self.config.train.sequences
-        parts = zip(
-            texts.inputs.split(size),
-            texts.targets.split(size),
-            texts.target_bytes.split(size),
-            strict=True,
-        )
-        for inputs, targets, sizes in parts:
+        """Loss on all tokens of ``texts``, to which every process adds its share."""
+        total, size = LossSum(), self.config.train.sequences
+        for start in range(0, len(texts.inputs), size):
+            rows = range(start, min(start + size, len(texts.inputs)))[
+                self.team.rank :: self.team.size
+            ]
+            # a model in parts runs in all processes or in none
+            shown = torch.tensor(rows or [start])
             with self.autocast():
-                logits = self._logits(inputs)
-            total += next_token_loss(logits, targets.to(self.device), sizes.to(self.device))
-        return total
+                logits = self._logits(self.model, texts.inputs[shown])
+            if rows:
+                targets, sizes = (
+                    one[shown].to(self.device) for one in (texts.targets, texts.target_bytes)
+                )
+                total += next_token_loss(logits, targets, sizes)
+        nats, tokens, size_in_bytes = self.team.totals([total.nats, total.tokens, total.bytes])
+        return LossSum(nats, int(tokens), int(size_in_bytes))
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state by parameter: ``<parameter>.<name>``."""
     return {
-        f"{name}.{key}": value.detach().cpu()
+        f"{name}.{key}": value
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
@@ -118,3 +140,14 @@ def restore_optimizer(
         # the step counts on CPU whatever the parameter's device, unless the step is fused there
         place = parameter.device if value.ndim or optimizer.defaults["fused"] else value.device
         optimizer.state[parameter][part] = value.to(place)
+
+
+def like_parameter(model: nn.Module) -> Callable[[str], Tensor | None]:
+    """For a key of `optimizer_tensors`: the parameter that it is laid out as, if it has a size."""
+    named = dict(model.named_parameters())
+
+    def find(key: str) -> Tensor | None:
+        name, _, part = key.rpartition(".")
+        return None if part == "step" else named[name]
+
+    return find

@@ -1,0 +1,93 @@
+"""Teams of several processes, by torch.distributed."""
+
+import os
+from abc import ABC
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar, final
+
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from depthbench.errors import DepthbenchError, unknown
+from depthbench.nn.model import Model, ModelConfig
+from depthbench.train.team import Solo, Team
+
+T = TypeVar("T")
+
+
+class Group(Team, ABC):
+    """All processes of the present torch.distributed group."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        self.device = device
+
+    def totals(self, numbers: Sequence[float]) -> list[float]:
+        sums = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
+        distributed.all_reduce(sums)
+        return sums.tolist()
+
+    def told(self, value: T) -> T:
+        said: list[Any] = [value]
+        distributed.broadcast_object_list(said, device=self.device)
+        return said[0]
+
+    def gathered(self, value: T) -> list[T]:
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
+
+@final
+class Replicated(Group):
+    """Every process holds the whole model; gradients are averaged (DistributedDataParallel)."""
+
+    def build(self, config: ModelConfig, seed: int, device: torch.device) -> Model:
+        model = Model.build(config, seed, device)
+        self.wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        return model
+
+    def forward_of(self, model: Model) -> Callable[..., Any]:
+        return self.wrapped
+
+    def adding_up(self, model: Model, last: bool) -> AbstractContextManager[object]:
+        return nullcontext() if last else self.wrapped.no_sync()
+
+
+def strategies() -> dict[str, type[Group]]:
+    """How a model may lie on several processes, by name."""
+    from depthbench.train.sharded import Sharded
+
+    return {"ddp": Replicated, "fsdp": Sharded}
+
+
+@contextmanager
+def joined(strategy: str, device: str) -> Iterator[Team]:
+    """The team that this process belongs to: what ``torchrun`` started, or itself alone.
+
+    Raises `DepthbenchError` for an unknown strategy, and where the processes do not meet.
+    """
+    kinds = strategies()
+    if strategy not in kinds:
+        raise unknown("parallel", strategy, kinds)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Solo()
+        return
+    here = torch.device(device)
+    if here.type == "cuda":
+        here = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(here)
+    try:
+        distributed.init_process_group("nccl" if here.type == "cuda" else "gloo")
+    except (ValueError, RuntimeError, distributed.DistError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DepthbenchError(
+            f"the processes of this run do not find each other ({reason}). Start them with "
+            "torchrun --nproc_per_node N -m depthbench train ..."
+        ) from None
+    try:
+        yield kinds[strategy](here)
+    finally:
+        distributed.destroy_process_group()
