@@ -112,7 +112,8 @@ def test_broken_files_are_named(by_bytes: Path, tmp_path: Path, capsys: Capture)
     weights.write_bytes(b"not a file of tensors")
     assert execute(["generate", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert "model.safetensors does not hold this model" in error
+    assert "step-000001 is no whole checkpoint" in error
+    assert "Train the trial again" in error
 
 
 def test_data_that_is_gone(by_bytes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What the tests of several processes run in each of them: trials one after another.
 
-python -m tests.train.team_run FOLDER, with jobs in FOLDER/jobs.json; results in FOLDER/results.json.
+python -m tests.train.team_run FOLDER, with FOLDER/jobs.json; results go to FOLDER/results.json.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 import json
 import signal
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,19 +12,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from depthbench.config import override, read_toml
-from depthbench.data.dataset import default_cache, prepare
+from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.machine import prepare_process
 from depthbench.study.run import explicit, locked
 from depthbench.study.single import RunConfig, train_single
 from depthbench.study.store import Row
+from depthbench.train.group import joined
 from depthbench.train.outcome import Outcome
 from depthbench.train.stop import Stop
+from depthbench.train.team import Team
 
 EXAMPLE = """Examples:
 
 depthbench train design=hc shape.layers=8 shape.width=64 train.tokens=2e6
 
 depthbench train mine.toml train.save_every=100 --resume never
+
+torchrun --nproc_per_node 2 -m depthbench train design=attnres parallel=fsdp
 """
 
 
@@ -47,30 +53,46 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
-    """Train one model. Ctrl-C or SIGTERM saves and ends; the same command goes on."""
+    """Train one model. Ctrl-C or SIGTERM saves and ends; the same command goes on.
+
+    Under torchrun its processes train one model together.
+    """
     prepare_process()
     config = _config(settings or [], device, dtype, seed)
-    console = Console(stderr=True)
+    with joined(config.parallel, config.train.device) as team:
+        _train(config, out / config.name, _resume(resume), team, as_json)
+    return 0
+
+
+def _train(config: RunConfig, folder: Path, resume: bool | Path, team: Team, as_json: bool) -> None:
+    console = Console(stderr=True, quiet=not team.main)
     with console.status("preparing") as status:
-        dataset = prepare(config.data, default_cache(), lambda text: status.update(text))
-    folder = out / config.name
+        dataset = _prepared(config, team, lambda text: status.update(text))
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    with locked(folder), _progress(console) as progress:
+    lock = locked(folder) if team.main else nullcontext()
+    with lock, _progress(console) as progress:
         bar = progress.add_task(config.name, total=config.train.steps)
         outcome, row = train_single(
             config,
             dataset,
             folder,
-            resume=_resume(resume),
+            resume=resume,
             stop=stop,
             report=lambda steps, _: progress.update(bar, completed=steps),
+            team=team,
         )
     for note in outcome.notes:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
-    _tell(outcome, row, folder, as_json)
-    return 0
+    if team.main:
+        _tell(outcome, row, folder, as_json)
+
+
+def _prepared(config: RunConfig, team: Team, say: Callable[[str], None]) -> Dataset:
+    """The data: the main process prepares it, then all open it."""
+    folder = prepare(config.data, default_cache(), say).folder if team.main else None
+    return Dataset.open(team.told(folder or Path()), content=team.main)
 
 
 def _config(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -21,6 +22,7 @@ from depthbench.study.store import Row
 from depthbench.train.config import TrainConfig, TrialConfig, told
 from depthbench.train.loop import Report, Trial
 from depthbench.train.outcome import Outcome
+from depthbench.train.team import Team
 
 RESULT = "result.json"
 
@@ -46,6 +48,9 @@ class RunConfig(Frozen):
     seed: int = Field(default=0, ge=0)
     train: TrainConfig = TrainConfig()
     data: DataConfig = DataConfig()
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """How the model lies on the processes that ``torchrun`` starts: whole in each, or in parts.
+    It changes no result but for rounding, so a run may go on with the other."""
 
     def trial(self, dataset: Dataset) -> TrialConfig:
         """The trial on this data; raises `DepthbenchError` for what does not fit together."""
@@ -73,13 +78,18 @@ def train_single(
     resume: bool | Path,
     stop: Callable[[], bool] = lambda: False,
     report: Report = lambda *_: None,
+    team: Team | None = None,
 ) -> tuple[Outcome, Row | None]:
-    """Train in ``folder``; the outcome, and the row of ``result.json`` unless it was stopped."""
+    """Train in ``folder``; the outcome, and the row of ``result.json`` unless it was stopped.
+
+    Of a ``team``, the main process alone writes the row and returns it.
+    """
     started = time.perf_counter()
-    trial = Trial(config.trial(dataset), dataset, folder)
-    (folder / RESULT).unlink(missing_ok=True)
+    trial = Trial(config.trial(dataset), dataset, folder, team=team)
+    if trial.team.main:
+        (folder / RESULT).unlink(missing_ok=True)
     outcome = trial.run(report, resume=resume, stop=stop)
-    if outcome.status == "stopped":
+    if outcome.status == "stopped" or not trial.team.main:
         return outcome, None
     row = make_row(
         trial.config,

@@ -152,13 +152,8 @@ def _not_written(root: Path, path: Path, reason: str) -> str:
 
 
 def newest(root: Path, config: str) -> tuple[Checkpoint | None, list[str]]:
-    """The last whole checkpoint of this config, and what is wrong with later ones, in words.
-
-    What a killed save left is removed.
-    """
+    """The last whole checkpoint of this config, and what is wrong with later ones, in words."""
     notes = []
-    for left in root.glob(f"{UNFINISHED}*"):
-        shutil.rmtree(left, ignore_errors=True)
     for path in reversed(_folders(root)):
         try:
             found = read(path)
@@ -169,6 +164,15 @@ def newest(root: Path, config: str) -> tuple[Checkpoint | None, list[str]]:
             return found, notes
         notes.append(f"{path} is of another config; it is left alone")
     return None, notes
+
+
+def last(root: Path) -> Checkpoint | None:
+    """The last checkpoint, whatever its config; None if there is none.
+
+    Raises `DepthbenchError` if it is not what was written.
+    """
+    found = _folders(root)
+    return read(found[-1]) if found else None
 
 
 def read(path: Path) -> Checkpoint:
@@ -194,6 +198,12 @@ def _is_whole(path: Path, config: str) -> bool:
         return read(path).manifest.config == config
     except DepthbenchError:
         return False
+
+
+def sweep(root: Path) -> None:
+    """Remove what a killed save left; for who writes here, since a save may be at work."""
+    for left in root.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def prune(root: Path, keep_last: int, best: int | None) -> None:

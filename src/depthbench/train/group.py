@@ -4,7 +4,7 @@ import os
 from abc import ABC
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import torch
 from torch import distributed
@@ -20,9 +20,15 @@ T = TypeVar("T")
 class Group(Team, ABC):
     """All processes of the present torch.distributed group."""
 
+    what: ClassVar[str]
+    """What each process holds, in words."""
+
     def __init__(self, device: torch.device) -> None:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.device = device
+
+    def notes(self) -> list[str]:
+        return [f"trained by {self.size} processes ({self.what})"]
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
         sums = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
@@ -43,6 +49,8 @@ class Group(Team, ABC):
 @final
 class Replicated(Group):
     """Every process holds the whole model; gradients are averaged (DistributedDataParallel)."""
+
+    what: ClassVar[str] = "the model whole in each"
 
     def build(self, config: ModelConfig, seed: int, device: torch.device) -> Model:
         model = Model.build(config, seed, device)

@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from depthbench.errors import DepthbenchError
 from depthbench.nn.model import Model
+from depthbench.train.checkpoint import last
 from depthbench.train.config import TrialConfig
-
-STEP = "step-*"
 
 
 def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
@@ -19,19 +17,22 @@ def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
     Raises `DepthbenchError` if the folder is no trial, has no weights, or they do not fit.
     """
     config = _config_of(folder)
-    found = sorted((folder / "checkpoints").glob(f"{STEP}/model.safetensors"))
-    if not found:
+    try:
+        found = last(folder / "checkpoints")
+    except DepthbenchError as error:
+        raise DepthbenchError(f"{error}. Train the trial again") from None
+    if found is None:
         raise DepthbenchError(
             f"{folder} holds no weights: the trial is not finished, has diverged, or ran with "
             "train.save_model = false. Train it again with save_model = true"
         )
     model = Model.on_meta(config.model)
     try:
-        model.load_state_dict(load_file(found[-1]), assign=True)
+        model.load_state_dict(found.tensors("model"), assign=True)
     except (RuntimeError, SafetensorError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise DepthbenchError(
-            f"{found[-1]} does not hold this model ({reason}). Train the trial again"
+            f"{found.path} does not hold this model ({reason}). Train the trial again"
         ) from None
     if config.train.document_mask:
         model.keep_documents_apart()

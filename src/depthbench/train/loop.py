@@ -13,7 +13,7 @@ from depthbench.data.dataset import Dataset
 from depthbench.data.loss import LossSum
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
-from depthbench.train.checkpoint import Checkpoint, newest, prune, read, remove, save
+from depthbench.train.checkpoint import Checkpoint, newest, prune, read, remove, save, sweep
 from depthbench.train.config import TrialConfig
 from depthbench.train.health import measure
 from depthbench.train.metrics import Listener, Metrics
@@ -59,7 +59,7 @@ class Trial:
         self.config, self.folder = config, folder
         self.team = team or Solo()
         self.learner = Learner(config, dataset, self.team)
-        self.notes = list(self.learner.notes)
+        self.notes = [*self.learner.notes, *self.team.notes()]
         self.metrics = Metrics(folder, listeners)
         self.validation = dataset.validation(config.train.length, config.train.validation_tokens)
         self.divergence = Divergence(config.train)
@@ -140,6 +140,7 @@ class Trial:
             self.metrics.begin(self.config, self.done)
 
     def _found(self, resume: bool | Path) -> tuple[Path | None, list[str]]:
+        sweep(self.checkpoints)
         if isinstance(resume, bool):
             found, notes = newest(self.checkpoints, self.config.id) if resume else (None, [])
             return (None if found is None else found.path), notes

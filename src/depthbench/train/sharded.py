@@ -1,9 +1,10 @@
 """A model whose parameters are spread over processes, block by block (FSDP2)."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, distributed, nn
@@ -27,7 +28,11 @@ class Sharded(Group):
     holds them, and their gradients are averaged.
     """
 
+    what: ClassVar[str] = "the model in parts"
+
     def build(self, config: ModelConfig, seed: int, device: torch.device) -> Model:
+        # blocks hand on views of what others gave them, and nothing in the model writes into one
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         model = Model.on_meta(config)
         model.packs_states = True
         mesh = init_device_mesh(device.type, (self.size,))

@@ -35,6 +35,10 @@ class Team(ABC):
         """Whether this process writes files and speaks for the others."""
         return self.rank == 0
 
+    def notes(self) -> list[str]:
+        """What a result says of the team."""
+        return []
+
     def rows(self, sequences: int, part: int) -> list[int]:
         """Rows of a batch that this process takes: its share of every ``part`` sequences.
 
