@@ -87,13 +87,17 @@ def describe(device: torch.device | str, dtype: torch.dtype) -> Machine:
         platform=platform.platform(),
         processor=_processor(),
         cores=os.cpu_count() or 1,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        device=torch.cuda.get_device_name(device) if _is_gpu_here(device) else str(device),
         dtype=str(dtype).removeprefix("torch."),
         python=platform.python_version(),
         torch=torch.__version__,
         depthbench=importlib.metadata.version("depthbench"),
         commit=_commit(Path(__file__).resolve().parent),
     )
+
+
+def _is_gpu_here(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_available()
 
 
 def _capabilities() -> Mapping[str, object]:

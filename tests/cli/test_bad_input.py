@@ -1,5 +1,6 @@
 """Bad input to the whole command line: one line, exit code 2, nothing written half."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,6 +137,11 @@ SETTINGS = {
         ["backbone.name=hybrid", "designs=['moda']"],
         ["design 'moda' on backbone 'hybrid'", 'Set backbone.name = "dense"'],
     ),
+    "more cores than there are": (
+        ["resources.cpus=4096"],
+        ["a trial needs 4096 cores", "Lower resources.cpus"],
+    ),
+    "resources misspelt": (["resources.gpu=1"], ["'resources.gpu'", "did you mean 'gpus'?"]),
     "name that is a path": (["name='../x'"], ["name = '../x'", "pattern"]),
 }
 
@@ -182,6 +188,19 @@ def test_data_that_cannot_be_used(
         (["run", "demo", "--seed", "-1"], ["--seed", "greater than or equal to 0"]),
         (["run", "demo", "--device", "tpu"], ["unknown device 'tpu'", "auto, cpu, cuda"]),
         (["run", "demo", "--dtype", "half"], ["train.dtype = 'half'", "'float32'"]),
+        (["run", "demo", "--engine", "rai"], ["engine 'rai', did you mean 'ray'?", "local, ray"]),
+        (
+            ["run", "demo", "--ray-address", "10.0.0.1:6379"],
+            ["--ray-address 10.0.0.1:6379", "the engine is 'local'", "Add --engine ray"],
+        ),
+        (
+            ["demo", "--engine", "ray", "--ray-address", "ray://10.0.0.1:10001"],
+            ["--ray-address ray://10.0.0.1:10001", "such as 10.0.0.1:6379"],
+        ),
+        (
+            ["demo", "--engine", "ray", "--ray-address", "127.0.0.1:1"],
+            ["127.0.0.1:1 cannot be reached", "Connection refused", "Check the address"],
+        ),
         (["run", "dmeo"], ["no study file 'dmeo'", "did you mean 'demo'?", "demo, pocket"]),
         (["run", "gone.toml"], ["gone.toml: no such file"]),
         (["run", "."], ["is a folder. Name the .toml file"]),
@@ -209,6 +228,16 @@ def test_data_that_cannot_be_used(
 def test_command_lines_that_cannot_be(refused: Run, arguments: list[str], words: list[str]) -> None:
     line = refused(*arguments)
     assert [word for word in words if word not in line] == [], line
+
+
+def test_an_engine_that_is_not_installed(
+    refused: Run, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert refused("run", str(study), "--engine", "ray") == (
+        "depthbench: --engine ray: Ray is not installed. Install it with "
+        "pip install 'depthbench[ray]'"
+    )
 
 
 def test_a_broken_study_file_names_the_line(refused: Run, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from depthbench.study.compare import (
 )
 from depthbench.study.conclude import contrast
 from depthbench.study.contrast import Contrast
+from depthbench.study.engine import Place
 from depthbench.study.paired import interval
 from depthbench.study.sides import parse_sides
 from tests.small import TRAIN, write_text
@@ -52,7 +53,7 @@ def opened(root: Path, out: Path, *sides: str, resume: bool = False, **changes: 
 def comparison(root: Path) -> Comparison:
     """``prenorm`` against ``hc``, unequal in parameters by less than a tolerance of 5 %."""
     found = opened(root, root / "runs", "prenorm", "hc", parameter_tolerance=0.05)
-    train_comparison(found, workers=2)
+    train_comparison(found, place=Place(workers=2))
     return found
 
 
@@ -233,7 +234,7 @@ def test_before_any_trial_nothing_is_claimed(root: Path, tmp_path: Path) -> None
 def test_a_diverged_side_is_a_warning_and_its_pair_is_left_out(root: Path, tmp_path: Path) -> None:
     wild = "prenorm learning_rate=50.0 train.divergence_patience=2"
     comparison = opened(root, tmp_path, "prenorm", wild, seeds=(0, 1))
-    train_comparison(comparison, workers=2)
+    train_comparison(comparison, place=Place(workers=2))
     found = contrast(comparison)
     assert (found.b.diverged, found.b.bits_per_byte, found.lead) == ((0, 1), {}, None)
     assert any(f"{found.b.label} diverged with 2 seeds of 2 (0 and 1)" in w for w in found.warnings)

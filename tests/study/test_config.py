@@ -8,7 +8,8 @@ import pytest
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
 from depthbench.studies import packaged, read_study
-from depthbench.study.config import ShapesConfig, Sizes, StudyConfig
+from depthbench.study.config import Resources, ShapesConfig, Sizes, StudyConfig
+from depthbench.study.process import places
 from tests.small import study_config, study_tables
 
 TEXT = Path("words.txt")
@@ -107,3 +108,50 @@ def test_the_packaged_studies_are_in_order() -> None:
     assert set(packaged()) == {"demo", "pocket"}
     for name in packaged():
         assert StudyConfig.parse(read_study(name), name).name == name
+
+
+RESOURCES = {
+    "fewer cores than processes": (
+        {"processes": 2, "cpus": 1},
+        "resources: cpus = 1 is less than one for each of 2 processes. Use at least 2",
+    ),
+    "a fraction of several GPUs": (
+        {"gpus": 1.5},
+        "resources: gpus = 1.5: only a single process can have a fraction of one GPU. "
+        "Use a whole number",
+    ),
+    "two processes on half a GPU": (
+        {"processes": 2, "gpus": 0.5},
+        "resources: gpus = 0.5: only a single process can have a fraction of one GPU. "
+        "Use a whole number",
+    ),
+    "fewer GPUs than processes": (
+        {"processes": 3, "gpus": 2},
+        "resources: gpus = 2 is less than one for each of 3 processes. Use at least 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_resources_that_fight_each_other_are_refused(kind: str) -> None:
+    given, expected = RESOURCES[kind]
+    with pytest.raises(DepthbenchError) as caught:
+        study_config(Path("words.txt"), resources=given)
+    assert str(caught.value) == expected
+
+
+def test_resources_of_one_trial() -> None:
+    plain = Resources()
+    assert (plain.cores, plain.threads, plain.gpus_on("cpu"), plain.gpus_on("cuda")) == (1, 1, 0, 1)
+    both = Resources(processes=2, cpus=7)
+    assert (both.cores, both.threads, both.gpus_on("cpu"), both.gpus_on("cuda")) == (7, 3, 0, 2)
+    assert Resources(gpus=0.25).gpus_on("cuda") == 0.25
+
+
+def test_machines_have_room_for_whole_trials() -> None:
+    assert places(cores=8, gpus=0, cores_each=3, gpus_each=0) == 2
+    assert places(cores=8, gpus=2, cores_each=1, gpus_each=1) == 2
+    assert places(cores=8, gpus=7, cores_each=1, gpus_each=2) == 3
+    # three trials a GPU: a fourth would have to be split between two
+    assert places(cores=8, gpus=2, cores_each=1, gpus_each=0.3) == 6
+    assert places(cores=2, gpus=0, cores_each=1, gpus_each=1) == 0

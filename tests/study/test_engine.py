@@ -1,4 +1,4 @@
-"""Trials in processes: order, messages, and the three ways in which a process can end badly."""
+"""Trials in processes: order, messages, and the ways in which a process can end badly."""
 
 import multiprocessing
 import os
@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from depthbench.data.dataset import Dataset
-from depthbench.study.engine import Ended, Pool, Running, drive
+from depthbench.errors import DepthbenchError
+from depthbench.study.config import Resources
+from depthbench.study.engine import Ended, Engine, Need, Place, Running, Setup, drive
+from depthbench.study.engine_local import Pool
+from depthbench.study.engines import ENGINES, engine_class
 from depthbench.study.plan import Phase, Planned
 from tests.small import SHAPE, make_dataset, trial_config
 
@@ -24,40 +28,55 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture
 def pool(dataset: Dataset, tmp_path: Path) -> Iterator[Pool]:
-    pool = Pool(2, dataset.folder, tmp_path)
+    pool = Pool(setup(dataset, tmp_path))
     yield pool
     pool.stop()
     assert multiprocessing.active_children() == []
+
+
+def setup(dataset: Dataset, folder: Path, workers: int | None = 2, **resources: Any) -> Setup:
+    need = Need(Resources(**resources), "cpu")
+    return Setup(Place(workers=workers), need, dataset.folder, folder)
 
 
 def planned(dataset: Dataset, phase: Phase = "shared", **changes: Any) -> Planned:
     return Planned(trial_config(dataset, **changes), "prenorm", phase)
 
 
-def end_of(pool: Pool) -> Ended:
+def end_of(engine: Engine) -> Ended:
     while True:
-        for ended in pool.poll():
+        for ended in engine.poll():
             return ended
 
 
-class Instant(Pool):
-    """A pool whose trials end in the moment they start, without processes."""
+class Instant(Engine):
+    """Trials end in the moment they start, without processes."""
+
+    here = True
 
     def __init__(self, workers: int) -> None:
-        super().__init__(workers, Path(), Path())
+        super().__init__(Setup(Place(workers=workers), Need(Resources(), "cpu"), Path(), Path()))
         self.order: list[str] = []
+
+    @classmethod
+    def check(cls, place: Place, need: Need) -> None:
+        assert place.address is None
+
+    @property
+    def free(self) -> int:
+        return (self.setup.place.workers or 0) - len(self.running)
 
     def start(self, planned: Planned) -> None:
         self.order.append(planned.id)
-        process = self.context.Process()
-        channel, other = self.context.Pipe()
-        other.close()
-        self.running.append(Running(planned, process, channel, 0))
+        self.running.append(Running(planned))
 
     def poll(self) -> list[Ended]:
         ended = [Ended(one.planned, None, "instant", 0.0) for one in self.running]
         self.running.clear()
         return ended
+
+    def stop(self) -> None:
+        self.running.clear()
 
 
 def test_searches_come_first_and_long_trials_before_short_ones(dataset: Dataset) -> None:
@@ -104,7 +123,6 @@ def test_trials_run_side_by_side_and_report_their_outcome(
     pool.start(one)
     pool.start(two)
     assert pool.free == 0
-    assert {running.slot for running in pool.running} == {0, 1}
     ends = {ended.planned.id: ended for ended in (end_of(pool), end_of(pool))}
     done, lost = ends[one.id].outcome, ends[two.id].outcome
     assert done is not None
@@ -113,7 +131,7 @@ def test_trials_run_side_by_side_and_report_their_outcome(
     assert lost.status == "diverged"
     assert lost.reason is not None
     assert pool.free == 2
-    assert (tmp_path / one.id / "metrics.jsonl").exists()
+    assert (tmp_path / "trials" / one.id / "metrics.jsonl").exists()
 
 
 def test_progress_comes_in_tokens(pool: Pool, dataset: Dataset) -> None:
@@ -126,7 +144,7 @@ def test_progress_comes_in_tokens(pool: Pool, dataset: Dataset) -> None:
 
 def test_a_killed_process_is_a_reason_and_not_a_crash(pool: Pool, dataset: Dataset) -> None:
     pool.start(planned(dataset, tokens=LONG))
-    pid = pool.running[0].process.pid
+    pid = pool.running[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     ended = end_of(pool)
@@ -140,10 +158,11 @@ def test_an_unexpected_error_is_named_and_its_traceback_kept(
 ) -> None:
     trial = planned(dataset)
     # no trial can replace a folder by its metrics
-    (tmp_path / trial.id / "metrics.jsonl").mkdir(parents=True)
+    folder = tmp_path / "trials" / trial.id
+    (folder / "metrics.jsonl").mkdir(parents=True)
     pool.start(trial)
     ended = end_of(pool)
-    error = tmp_path / trial.id / "error.txt"
+    error = folder / "error.txt"
     assert ended.outcome is None
     assert ended.reason is not None
     assert "\n" not in ended.reason
@@ -151,7 +170,7 @@ def test_an_unexpected_error_is_named_and_its_traceback_kept(
     assert error.read_text().startswith("Traceback")
     assert "metrics.jsonl" in error.read_text()
     # the next try, once the cause is gone, leaves no old error behind
-    (tmp_path / trial.id / "metrics.jsonl").rmdir()
+    (folder / "metrics.jsonl").rmdir()
     pool.start(trial)
     assert end_of(pool).outcome is not None
     assert not error.exists()
@@ -166,7 +185,7 @@ def test_a_mistake_of_the_user_is_one_line_without_a_traceback(
     assert ended.reason == (
         "the tokenizer has 257 tokens but shape.vocab = 100. Set vocab to at least 257"
     )
-    assert not (tmp_path / trial.id / "error.txt").exists()
+    assert not (tmp_path / "trials" / trial.id / "error.txt").exists()
 
 
 def test_an_interrupted_drive_leaves_no_process(pool: Pool, dataset: Dataset) -> None:
@@ -179,3 +198,25 @@ def test_an_interrupted_drive_leaves_no_process(pool: Pool, dataset: Dataset) ->
         drive(pool, lambda: trials, lambda _: None, interrupt)
     assert pool.running == []
     assert multiprocessing.active_children() == []
+
+
+def test_an_engine_is_found_by_name_and_a_misspelt_one_gets_the_nearest() -> None:
+    assert {name: engine_class(name) for name in ENGINES} == ENGINES
+    with pytest.raises(DepthbenchError) as caught:
+        engine_class("rai")
+    assert str(caught.value) == "unknown engine 'rai', did you mean 'ray'? Allowed: local, ray"
+
+
+def test_room_follows_from_resources(dataset: Dataset, tmp_path: Path) -> None:
+    cores = Pool(setup(dataset, tmp_path, workers=None)).free
+    assert cores == len(os.sched_getaffinity(0))
+    assert Pool(setup(dataset, tmp_path, workers=None, cpus=cores)).free == 1
+    assert Pool(setup(dataset, tmp_path, workers=7)).free == 7
+    with pytest.raises(DepthbenchError) as caught:
+        Pool(setup(dataset, tmp_path, workers=None, cpus=cores + 1))
+    assert str(caught.value) == (
+        f"resources: a trial needs {cores + 1} cores, but this machine has {cores}. "
+        "Lower resources.cpus, or use a cluster (--engine ray)"
+    )
+    with pytest.raises(DepthbenchError, match=r"resources\.gpus = 1, but trials run on train\.de"):
+        Pool(setup(dataset, tmp_path, gpus=1))

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from depthbench.marks import Marks
 from depthbench.nn.model import Model, ModelConfig
+from depthbench.study.engine import Place
 from depthbench.study.run import Study, open_study, train_study
 from tests.small import study_config
 
@@ -29,7 +30,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         search={"learning_rates": [1e-2]},
     )
     opened = open_study(config, root / "runs", cache=root / "cache")
-    train_study(opened, workers=1)
+    train_study(opened, place=Place(workers=1))
     return opened
 
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from depthbench.errors import DepthbenchError
 from depthbench.files import read_lines, write_atomic
 from depthbench.study.config import StudyConfig
-from depthbench.study.engine import Running
+from depthbench.study.engine import Place, Running
 from depthbench.study.plan import Planned
 from depthbench.study.run import Study, fix_device, locked, open_study, train_study
 from depthbench.study.store import Row, Store
@@ -37,7 +38,7 @@ def opened(root: Path, out: Path, resume: bool = False, **changes: Any) -> Study
 def finished(root: Path) -> Study:
     """The small study, trained once."""
     study = opened(root, root / "runs")
-    train_study(study, workers=2)
+    train_study(study, place=Place(workers=2))
     return study
 
 
@@ -50,7 +51,7 @@ def state(study: Study) -> dict[str, int]:
 def started(study: Study) -> list[str]:
     """Ids of the trials that training the study starts."""
     seen: dict[str, None] = {}
-    train_study(study, workers=2, finished=lambda row: seen.setdefault(row.id, None))
+    train_study(study, place=Place(workers=2), finished=lambda row: seen.setdefault(row.id, None))
     return list(seen)
 
 
@@ -101,7 +102,7 @@ def test_the_same_study_again_trains_nothing_and_touches_nothing(
 
 def test_two_studies_of_one_config_have_the_same_losses(root: Path, finished: Study) -> None:
     other = opened(root, root / "again", search=ONE_RATE, designs=["prenorm"])
-    train_study(other, workers=1)
+    train_study(other, place=Place(workers=1))
     losses = {row.id: row.loss for row in finished.store.rows()}
     same = [row for row in other.store.rows() if row.id in losses]
     assert same
@@ -146,15 +147,14 @@ def test_other_text_is_noticed(tmp_path: Path) -> None:
 
 
 def kill(running: Running) -> None:
-    pid = running.process.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    assert running.pid is not None
+    os.kill(running.pid, signal.SIGKILL)
 
 
 def test_a_trial_killed_once_is_tried_again_and_says_so(root: Path, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"designs": ["prenorm"], "search": ONE_RATE}
     whole = opened(root, tmp_path / "whole", **changes)
-    expected = {row.id: row for row in train_study(whole, workers=1)}
+    expected = {row.id: row for row in train_study(whole, place=Place(workers=1))}
     study = opened(root, tmp_path / "killed", **changes)
     killed: list[str] = []
 
@@ -163,7 +163,7 @@ def test_a_trial_killed_once_is_tried_again_and_says_so(root: Path, tmp_path: Pa
             killed.append(running[0].planned.id)
             kill(running[0])
 
-    rows = {row.id: row for row in train_study(study, workers=1, watch=kill_first)}
+    rows = {row.id: row for row in train_study(study, place=Place(workers=1), watch=kill_first)}
     assert {key: row.loss for key, row in rows.items()} == {
         key: row.loss for key, row in expected.items()
     }
@@ -182,11 +182,11 @@ def test_a_killed_trial_is_a_row_and_the_next_run_tries_it_again(
     def kill_first(running: list[Running], _: list[Planned]) -> None:
         killed.extend([] if killed else [running[0].planned.id])
         for one in running:
-            if one.planned.id == killed[0] and one.process.pid not in seen:
-                seen.add(one.process.pid)
+            if one.planned.id == killed[0] and one.pid not in seen:
+                seen.add(one.pid)
                 kill(one)
 
-    rows = {row.id: row for row in train_study(study, workers=1, watch=kill_first)}
+    rows = {row.id: row for row in train_study(study, place=Place(workers=1), watch=kill_first)}
     assert len(rows) == 2
     assert sorted(row.status for row in rows.values()) == ["done", "failed"]
     bad = rows[killed[0]]
@@ -222,7 +222,7 @@ def test_a_search_of_diverged_trials_ends_without_shared_ones(root: Path, tmp_pa
         "search": {"learning_rates": [50.0, 100.0]},
         "train": train,
     }
-    rows = train_study(opened(root, tmp_path, **changes), workers=2)
+    rows = train_study(opened(root, tmp_path, **changes), place=Place(workers=2))
     assert [row.status for row in rows] == ["diverged", "diverged"]
     assert all((row.reason or "").startswith("the loss was above its start") for row in rows)
     assert all(row.loss is None and row.tokens < 512 for row in rows)
@@ -238,7 +238,7 @@ def test_an_interrupted_study_keeps_its_rows_and_goes_on(root: Path, tmp_path: P
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_study(study, workers=1, finished=interrupt)
+        train_study(study, place=Place(workers=1), finished=interrupt)
     assert multiprocessing.active_children() == []
     again = opened(root, tmp_path)
     assert [row.id for row in again.store.rows()] == [first[0].id]
@@ -248,7 +248,7 @@ def test_an_interrupted_study_keeps_its_rows_and_goes_on(root: Path, tmp_path: P
 
 def test_a_torn_row_is_trained_again(root: Path, tmp_path: Path) -> None:
     study = opened(root, tmp_path, designs=["prenorm"], search=ONE_RATE)
-    train_study(study, workers=2)
+    train_study(study, place=Place(workers=2))
     torn = study.store.path.read_bytes()[:-40]
     study.store.path.write_bytes(torn)
     again = opened(root, tmp_path, designs=["prenorm"], search=ONE_RATE)
@@ -312,3 +312,42 @@ def test_devices_and_formats_are_made_explicit() -> None:
         fix_device(with_train(device="gpu"))
     assert str(caught.value).startswith("unknown device 'gpu'")
     assert str(caught.value).endswith("Allowed: auto, cpu, cuda")
+
+
+def test_other_resources_are_no_other_study(root: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"designs": ["prenorm"], "search": ONE_RATE}
+    first = opened(root, tmp_path, **changes)
+    one, two = first.needed()
+    rows = {row.id: row for row in train_study(first, place=Place(workers=1))}
+    first.store.path.write_text("")
+    # the same trials, with two threads and from their checkpoints
+    second = opened(root, tmp_path, resources={"cpus": 2}, **changes)
+    assert tomllib.loads((second.folder / "study.toml").read_text())["study"]["resources"] == {
+        "processes": 1,
+        "cpus": 2,
+    }
+    assert [trial.id for trial in second.needed()] == [one.id, two.id]
+    again = {row.id: row for row in train_study(second)}
+    assert {key: row.loss for key, row in again.items()} == {
+        key: row.loss for key, row in rows.items()
+    }
+    note = "2 threads: sums are rounded in another order than with one"
+    assert [row.notes for row in again.values()] == [[note], [note]]
+    # resources beside another difference are not named
+    with pytest.raises(DepthbenchError, match=r"another config \(differs in seeds\)"):
+        opened(root, tmp_path, seeds=[3], **changes)
+
+
+def test_a_gpu_of_another_machine_needs_its_kind_of_number_named() -> None:
+    config = study_config(Path("words.txt"), train={"tokens": 1_000_000, "device": "cuda"})
+    with pytest.raises(DepthbenchError) as caught:
+        fix_device(config, here=False)
+    assert str(caught.value) == (
+        "train.dtype = auto: this machine has no GPU that tells what the others can do. "
+        "Name it: train.dtype=bfloat16 or train.dtype=float32"
+    )
+    named = {"tokens": 1_000_000, "device": "cuda", "dtype": "bfloat16"}
+    config = study_config(Path("words.txt"), train=named)
+    assert fix_device(config, here=False) == config
+    with pytest.raises(DepthbenchError, match="torch finds no GPU here"):
+        fix_device(config)

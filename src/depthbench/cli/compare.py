@@ -18,6 +18,7 @@ from depthbench.study.compare import (
     open_comparison,
     train_comparison,
 )
+from depthbench.study.engine import Place
 from depthbench.study.sides import folder_name, parse_sides
 from depthbench.study.single import RunConfig
 from depthbench.study.store import Row
@@ -97,7 +98,7 @@ def compare(
     for note in comparison.resolved.notes:
         console.print(f"{note}.", highlight=False, markup=False, soft_wrap=True)
     try:
-        rows = _train(comparison, workers, console, verbose)
+        rows = _train(comparison, Place(workers=workers), console, verbose)
     except KeyboardInterrupt:
         done, total = len(comparison.settled()), len(comparison.planned())
         console.print(
@@ -109,9 +110,7 @@ def compare(
     return _conclude(comparison, rows, as_json, console)
 
 
-def _train(
-    comparison: Comparison, workers: int | None, console: Console, verbose: bool
-) -> list[Row]:
+def _train(comparison: Comparison, place: Place, console: Console, verbose: bool) -> list[Row]:
     def finished(row: Row) -> None:
         progress.finished(row)
         if verbose or row.status == "failed":
@@ -119,9 +118,7 @@ def _train(
 
     total, tokens = len(comparison.planned()), comparison.config.a.train.tokens
     with StudyProgress(total, tokens, comparison.settled(), console) as progress:
-        return train_comparison(
-            comparison, workers=workers, finished=finished, watch=progress.watch
-        )
+        return train_comparison(comparison, place=place, finished=finished, watch=progress.watch)
 
 
 def _conclude(comparison: Comparison, rows: list[Row], as_json: bool, console: Console) -> int:

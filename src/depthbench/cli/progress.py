@@ -79,7 +79,7 @@ class StudyProgress:
                 one.planned.label,
                 f"{shape.layers} layers, width {shape.width}, seed {one.planned.config.seed}",
                 f"lr {one.planned.config.learning_rate:g}",
-                one.planned.phase,
+                one.planned.phase if one.node is None else f"{one.planned.phase}, on {one.node}",
             )
         return table
 

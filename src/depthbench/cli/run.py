@@ -15,6 +15,8 @@ from depthbench.config import override
 from depthbench.machine import prepare_process
 from depthbench.studies import read_study
 from depthbench.study.config import StudyConfig
+from depthbench.study.engine import Place
+from depthbench.study.engines import ENGINES
 from depthbench.study.run import Study, open_study, train_study
 from depthbench.study.store import Row
 from depthbench.study.verdict import judge
@@ -22,7 +24,21 @@ from depthbench.study.words import counted
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that studies are written to.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Trials at once; default: one a core or GPU.")
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Trials at once, at most; default: all there is room for."
+    ),
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", help=f"What runs the trials: {', '.join(ENGINES)}.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        help="Head node of a running Ray cluster (host:port, or auto); default: one is started "
+        "on this machine for the time of the study.",
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -64,6 +80,8 @@ def run(
     out: Out = Path("runs"),
     resume: Resume = False,
     workers: Workers = None,
+    engine: EngineName = "local",
+    ray_address: Address = None,
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -86,7 +104,8 @@ def run(
     if data:
         tables["data"] = _own_text(tables.get("data"), data)
     config = StudyConfig.parse(tables, study)
-    return _run(config, out, resume, workers, published, as_json, verbose)
+    place = Place(engine, workers, ray_address)
+    return _run(config, out, resume, place, published, as_json, verbose)
 
 
 def demo(
@@ -95,6 +114,8 @@ def demo(
     out: Out = Path("runs"),
     resume: Resume = False,
     workers: Workers = None,
+    engine: EngineName = "local",
+    ray_address: Address = None,
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -106,7 +127,19 @@ def demo(
     Example: depthbench demo
     """
     return run(
-        "demo", overrides, data, out, resume, workers, seed, device, dtype, False, as_json, verbose
+        "demo",
+        overrides=overrides,
+        data=data,
+        out=out,
+        resume=resume,
+        workers=workers,
+        engine=engine,
+        ray_address=ray_address,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        as_json=as_json,
+        verbose=verbose,
     )
 
 
@@ -121,7 +154,7 @@ def _run(
     config: StudyConfig,
     out: Path,
     resume: bool,
-    workers: int | None,
+    place: Place,
     published: bool,
     as_json: bool,
     verbose: bool,
@@ -130,9 +163,11 @@ def _run(
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, interrupt)
     with console.status("preparing") as status:
-        study = open_study(config, out, resume=resume, say=lambda text: status.update(text))
+        study = open_study(
+            config, out, resume=resume, place=place, say=lambda text: status.update(text)
+        )
     try:
-        rows = _train(study, workers, console, verbose)
+        rows = _train(study, place, console, verbose)
     except KeyboardInterrupt:
         done = len(study.settled())
         console.print(
@@ -149,7 +184,7 @@ def interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _train(study: Study, workers: int | None, console: Console, verbose: bool) -> list[Row]:
+def _train(study: Study, place: Place, console: Console, verbose: bool) -> list[Row]:
     total, settled = study.resolved.trials, study.settled()
     already = len(settled)
     if already and console.is_terminal:
@@ -162,7 +197,7 @@ def _train(study: Study, workers: int | None, console: Console, verbose: bool) -
 
     tokens = study.resolved.study.train.tokens
     with StudyProgress(total, tokens, settled, console) as progress:
-        return train_study(study, workers=workers, finished=finished, watch=progress.watch)
+        return train_study(study, place=place, finished=finished, watch=progress.watch)
 
 
 def line_of(row: Row) -> str:

@@ -12,9 +12,11 @@ from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.study.budget import Budget, budget_of, check_budgets, excess, fitted
-from depthbench.study.engine import Ended, Pool, Running, drive
+from depthbench.study.config import Resources
+from depthbench.study.engine import HERE, Ended, Need, Place, Running, Setup, drive
+from depthbench.study.engines import open_engine
 from depthbench.study.plan import Planned
-from depthbench.study.run import default_workers, explicit, locked, row_of
+from depthbench.study.run import explicit, locked, row_of
 from depthbench.study.single import RunConfig
 from depthbench.study.store import Row, Store
 from depthbench.train.config import TrialConfig
@@ -177,18 +179,17 @@ def read_resolved(folder: Path) -> Resolved | None:
 def train_comparison(
     comparison: Comparison,
     *,
-    workers: int | None = None,
+    place: Place = HERE,
     finished: Callable[[Row], None] = lambda _: None,
     watch: Callable[[list[Running], list[Planned]], None] = lambda *_: None,
 ) -> list[Row]:
     """Train the trials that are missing; the rows of all."""
     with locked(comparison.folder):
-        pool = Pool(
-            workers or default_workers(comparison.config.a.train.device),
-            comparison.dataset.folder,
-            comparison.folder / "trials",
-        )
-        drive(pool, comparison.needed, lambda end: finished(comparison.add(end)), watch)
+        if comparison.needed():
+            need = Need(Resources(), comparison.config.a.train.device)
+            setup = Setup(place, need, comparison.dataset.folder, comparison.folder)
+            engine = open_engine(setup)
+            drive(engine, comparison.needed, lambda end: finished(comparison.add(end)), watch)
     ids = {trial.id for trial in comparison.planned()}
     return [row for row in comparison.store.rows() if row.id in ids]
 

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from depthbench.config import Frozen
 from depthbench.data.config import DataConfig
 from depthbench.designs import DesignChoice, label_of
+from depthbench.errors import DepthbenchError
 from depthbench.nn.backbones import BackboneChoice
 from depthbench.nn.branch import Backbone
 from depthbench.nn.parametrization import Parametrization
@@ -90,6 +91,63 @@ class SearchConfig(Frozen):
         return tuple(sorted(rates))
 
 
+class Resources(Frozen):
+    """What one trial gets on its machine. No part of the result: a study goes on with others."""
+
+    processes: int = Field(default=1, ge=1)
+    """Processes that train one trial together, on one node."""
+    cpus: int | None = Field(default=None, ge=1)
+    """Cores of one trial, shared by its processes as threads; None = one a process. More than one
+    thread rounds sums in another order: the result row says so."""
+    gpus: float | None = Field(default=None, gt=0)
+    """GPUs of one trial: a whole number, at least one a process, or a fraction of a GPU that trials
+    share. None = one a process on ``cuda``, none on ``cpu``."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.cpus is not None and self.cpus < self.processes:
+            raise ValueError(
+                f"cpus = {self.cpus} is less than one for each of {self.processes} processes. "
+                f"Use at least {self.processes}"
+            )
+        gpus = self.gpus
+        if gpus is not None and gpus != int(gpus) and (gpus > 1 or self.processes > 1):
+            raise ValueError(
+                f"gpus = {gpus:g}: only a single process can have a fraction of one GPU. "
+                "Use a whole number"
+            )
+        if gpus is not None and 1 <= gpus < self.processes:
+            raise ValueError(
+                f"gpus = {gpus:g} is less than one for each of {self.processes} processes. "
+                f"Use at least {self.processes}"
+            )
+        return self
+
+    @property
+    def cores(self) -> int:
+        """Cores of one trial."""
+        return self.cpus or self.processes
+
+    @property
+    def threads(self) -> int:
+        """Threads of each of its processes."""
+        return self.cores // self.processes
+
+    def gpus_on(self, device: str) -> float:
+        """GPUs of one trial on this kind of device.
+
+        Raises `DepthbenchError` for GPUs of a trial that runs on the CPU.
+        """
+        if device == "cuda":
+            return self.gpus or self.processes
+        if self.gpus is not None:
+            raise DepthbenchError(
+                f"resources.gpus = {self.gpus:g}, but trials run on train.device = {device}. "
+                "Use train.device=cuda, or leave resources.gpus out"
+            )
+        return 0.0
+
+
 class StudyConfig(Frozen):
     """A set of trials and what they share."""
 
@@ -104,6 +162,7 @@ class StudyConfig(Frozen):
     data: DataConfig = DataConfig()
     backbone: BackboneChoice = Backbone()
     parametrization: Parametrization = Parametrization()
+    resources: Resources = Resources()
 
     @model_validator(mode="after")
     def _no_repeats(self) -> Self:

@@ -1,22 +1,21 @@
-"""Trials side by side in processes of this machine."""
+"""Where trials run side by side, and in which order."""
 
-import multiprocessing
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any, ClassVar
 
+from depthbench.data.loss import LossSum
+from depthbench.study.config import Resources
 from depthbench.study.plan import Planned
-from depthbench.study.worker import Message, work
+from depthbench.study.process import End, Job
+from depthbench.study.store import Machine
 from depthbench.train.outcome import Outcome
 
 POLL_SECONDS = 0.25
 RETRIES = 2
-PRELOAD = ("depthbench.study.worker", "torch._dynamo")
-"""Imported once for all trials; the second by torch itself, at the first optimizer: two seconds."""
 
 
 @dataclass
@@ -24,10 +23,11 @@ class Running:
     """A trial that is being trained."""
 
     planned: Planned
-    process: BaseProcess
-    channel: Connection
-    slot: int
     tokens: int = 0
+    pid: int | None = None
+    """Of its process, once that is known."""
+    node: str | None = None
+    """Where it runs; None on this machine and while it waits for its place."""
     started: float = field(default_factory=time.monotonic)
 
 
@@ -43,104 +43,124 @@ class Ended:
     """Its process was killed or told to stop: it can go on from its checkpoint."""
     earlier: list[str] = field(default_factory=list)
     """Why it was broken off before, in words."""
+    machine: Machine | None = None
+    """Where it ran; None on this machine."""
 
 
-class Pool:
-    """Up to ``workers`` trials at once, one process each; a crash ends its own trial only."""
+@dataclass(frozen=True)
+class Place:
+    """Where trials are asked to run."""
 
-    def __init__(self, workers: int, data: Path, folder: Path) -> None:
-        self.workers, self.data, self.folder = workers, data, folder
-        self.running: list[Running] = []
-        self.context = _context()
+    engine: str = "local"
+    workers: int | None = None
+    """Trials at once at most; None = as many as there is room for."""
+    address: str | None = None
+    """Of a cluster that runs already, for engines that have one."""
+
+
+HERE = Place()
+"""Processes of this machine, as many as it has room for."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one trial needs."""
+
+    resources: Resources
+    device: str
 
     @property
-    def free(self) -> int:
-        """How many more trials can be started."""
-        return self.workers - len(self.running)
+    def cores(self) -> int:
+        """Cores of the machine."""
+        return self.resources.cores
 
-    def start(self, planned: Planned) -> None:
-        """Start one trial."""
-        slot = min(set(range(self.workers)) - {one.slot for one in self.running})
-        receive, send = self.context.Pipe(duplex=False)
-        process = self.context.Process(
-            target=work,
-            args=(send, planned.config, self.data, self.folder / planned.id, slot),
-            daemon=True,
+    @property
+    def gpus(self) -> float:
+        """GPUs, or a share of one."""
+        return self.resources.gpus_on(self.device)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an engine is told when it is opened."""
+
+    place: Place
+    need: Need
+    data: Path
+    folder: Path
+    """Of the study."""
+
+    def job(self, planned: Planned, *, gpus: str | None = None, elsewhere: bool = False) -> Job:
+        """What the trial's process is told."""
+        return Job(
+            config=planned.config.model_dump_json(),
+            data=str(self.data.absolute()),
+            folder=str(self.folder.absolute() / "trials" / planned.id),
+            threads=self.need.resources.threads,
+            gpus=gpus,
+            elsewhere=elsewhere,
         )
-        process.start()
-        send.close()
-        self.running.append(Running(planned, process, receive, slot))
-
-    def poll(self) -> list[Ended]:
-        """Take in messages for a moment; the trials that ended meanwhile."""
-        ended = []
-        wait([one.channel for one in self.running], timeout=POLL_SECONDS)
-        for one in list(self.running):
-            end = self._take(one)
-            if end is not None:
-                self.running.remove(one)
-                ended.append(end)
-        return ended
-
-    def _take(self, one: Running) -> Ended | None:
-        message: Message | None = None
-        try:
-            while one.channel.poll():
-                message = one.channel.recv()
-                if isinstance(message, tuple):
-                    one.tokens = message[1]
-                else:
-                    break
-        except EOFError:
-            one.process.join()
-            code = one.process.exitcode
-            return self._end(one, None, _death(code), broken_off=code is not None and code < 0)
-        if isinstance(message, Outcome):
-            if message.status == "stopped":
-                return self._end(one, None, message.reason, broken_off=True)
-            return self._end(one, message, None)
-        if isinstance(message, str):
-            return self._end(one, None, message)
-        return None
-
-    def _end(
-        self, one: Running, outcome: Outcome | None, reason: str | None, broken_off: bool = False
-    ) -> Ended:
-        one.process.join()
-        one.channel.close()
-        seconds = time.monotonic() - one.started
-        return Ended(one.planned, outcome, reason, seconds, broken_off)
-
-    def stop(self) -> None:
-        """End all trials at once."""
-        for one in self.running:
-            one.process.terminate()
-        for one in self.running:
-            one.process.join()
-            one.channel.close()
-        self.running.clear()
 
 
-def _context() -> ForkServerContext | SpawnContext:
-    """How processes start: forked from a server that has imported torch once, where possible.
+class Engine(ABC):
+    """Runs trials, each in a process of its own: a crash ends its own trial only.
 
-    A trial then starts in milliseconds, and no thread or lock of this process is copied.
+    To add one: a file beside this one and a line in the registry in ``engines.py``.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOAD))
-    return context
+
+    here: ClassVar[bool]
+    """Trials run on this machine and no other."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Raises `DepthbenchError` if no trial can run."""
+        self.setup = setup
+        self.running: list[Running] = []
+
+    @classmethod
+    @abstractmethod
+    def check(cls, place: Place, need: Need) -> None:
+        """Raise `DepthbenchError` for what can be seen to be missing before anything is written."""
+
+    @property
+    @abstractmethod
+    def free(self) -> int:
+        """How many more trials can be started now."""
+
+    @abstractmethod
+    def start(self, planned: Planned) -> None:
+        """Start one trial; it goes on from its checkpoint if it has one."""
+
+    @abstractmethod
+    def poll(self) -> list[Ended]:
+        """Wait a moment for news; the trials that ended meanwhile.
+
+        Raises `DepthbenchError` if no trial can run any more.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Let all trials write a checkpoint and end, and leave nothing running."""
 
 
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"its process was killed by signal {-code} (out of memory?)"
-    return f"its process ended with code {code} before the trial was over"
+def ended(running: Running, end: End) -> Ended:
+    """The end of a trial, from what its process said."""
+    return Ended(
+        running.planned,
+        None if end.outcome is None else _outcome(end.outcome),
+        end.reason,
+        time.monotonic() - running.started,
+        end.broken_off,
+        machine=None if end.machine is None else Machine.model_validate(end.machine),
+    )
+
+
+def _outcome(fields: dict[str, Any]) -> Outcome:
+    domains = {name: LossSum(**part) for name, part in fields["domains"].items()}
+    return Outcome(**{**fields, "domains": domains})
 
 
 def drive(
-    pool: Pool,
+    engine: Engine,
     needed: Callable[[], list[Planned]],
     record: Callable[[Ended], None],
     watch: Callable[[list[Running], list[Planned]], None],
@@ -161,21 +181,21 @@ def drive(
                     (trial for trial in needed() if trial.id not in started),
                     key=lambda trial: (trial.phase == "shared", -trial.work),
                 )
-            while waiting and pool.free:
+            while waiting and engine.free > 0:
                 trial = waiting.pop(0)
                 started.add(trial.id)
-                pool.start(trial)
-            if not pool.running:
+                engine.start(trial)
+            if not engine.running and not waiting:
                 return
-            watch(pool.running, waiting)
-            ended = pool.poll()
-            for one in ended:
+            watch(engine.running, waiting)
+            over = engine.poll()
+            for one in over:
                 one.earlier = earlier.setdefault(one.planned.id, [])
                 if one.broken_off and len(one.earlier) < RETRIES:
                     one.earlier.append(f"tried again because {one.reason}")
                     started.remove(one.planned.id)
                 else:
                     record(one)
-            stale = bool(ended)
+            stale = bool(over)
     finally:
-        pool.stop()
+        engine.stop()

@@ -7,8 +7,8 @@ from depthbench.data.dataset import Dataset
 from depthbench.data.loss import LossSum
 from depthbench.machine import choose_dtype, describe
 from depthbench.nn.count import count_parameters
-from depthbench.study.store import Phase, Row
-from depthbench.train.config import TrialConfig
+from depthbench.study.store import Machine, Phase, Row
+from depthbench.train.config import TrainConfig, TrialConfig
 from depthbench.train.outcome import Outcome
 
 
@@ -23,11 +23,14 @@ def make_row(
     reason: str | None,
     seconds: float,
     notes: Sequence[str] = (),
+    machine: Machine | None = None,
 ) -> Row:
-    """The row of a trial that is over; without an outcome it failed, for ``reason``."""
+    """The row of a trial that is over; without an outcome it failed, for ``reason``.
+
+    ``machine`` is where it ran; None = here.
+    """
     total = sum(outcome.domains.values(), LossSum()) if outcome else LossSum()
     done = outcome if outcome is not None and outcome.status == "done" else None
-    dtype, _ = choose_dtype(config.train.dtype, config.train.device)
     status = outcome.status if outcome else "failed"
     # a stopped trial goes on later: it is not over
     assert status != "stopped"
@@ -55,10 +58,15 @@ def make_row(
         tokens_per_second=outcome.tokens / outcome.seconds if outcome else None,
         data_hash=config.data_hash,
         config=config.resolved(),
-        machine=describe(config.train.device, dtype),
+        machine=machine or this_machine(config.train),
         notes=[*(outcome.notes if outcome else []), *notes],
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def this_machine(train: TrainConfig) -> Machine:
+    """This machine, for a trial that ran on it."""
+    return describe(train.device, choose_dtype(train.dtype, train.device)[0])
 
 
 def _unigram(length: int, tokens: int, dataset: Dataset) -> float:

@@ -1,6 +1,5 @@
 """Run a study in its folder: from a config to finished rows, resumable at every moment."""
 
-import os
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,8 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
 from depthbench.machine import choose_device, choose_dtype
 from depthbench.study.config import StudyConfig
-from depthbench.study.engine import Ended, Pool, Running, drive
+from depthbench.study.engine import HERE, Ended, Need, Place, Running, Setup, drive
+from depthbench.study.engines import engine_class, open_engine
 from depthbench.study.plan import Planned, ResolvedStudy, belonging, plan, resolve
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row, Store
@@ -67,23 +67,26 @@ def open_study(
     *,
     resume: bool = False,
     cache: Path | None = None,
+    place: Place = HERE,
     say: Callable[[str], None] = lambda _: None,
 ) -> Study:
     """Prepare data, solve shapes and write ``study.toml``; nothing is trained yet.
 
-    The same config in the same folder continues; another config is refused, unless ``resume``:
-    then finished trials that still belong are kept and the rest is trained.
+    The same config in the same folder continues, with other resources too; another config is
+    refused, unless ``resume``: then finished trials that still belong are kept and the rest is
+    trained. ``place`` is where trials will run: what is missing there is said before.
     """
-    config = fix_device(config)
+    kind = engine_class(place.engine)
+    config = fix_device(config, here=kind.here)
+    kind.check(place, need_of(config))
     folder = out / config.name
     dataset = prepare(config.data, cache or default_cache(), say)
     earlier = _read_resolved(folder)
-    if (
-        earlier is not None
-        and earlier.study == config
-        and earlier.data_hash == dataset.manifest.hash
-    ):
-        return Study(earlier, folder, dataset)
+    if earlier is not None and _difference(earlier, config, dataset) is None:
+        resolved = earlier.model_copy(update={"study": config})
+        if resolved != earlier:
+            _write(resolved, folder)
+        return Study(resolved, folder, dataset)
     if earlier is not None and not resume:
         raise DepthbenchError(
             f"{folder} holds a study with another config ({_difference(earlier, config, dataset)})"
@@ -93,18 +96,32 @@ def open_study(
     manifest = dataset.manifest
     resolved = resolve(config, manifest.hash, manifest.vocab, manifest.marks)
     _check_lengths(config, dataset)
-    with locked(folder):
-        write_atomic(folder / FILE, to_toml(resolved.resolved()))
+    _write(resolved, folder)
     return Study(resolved, folder, dataset)
 
 
-def fix_device(config: StudyConfig) -> StudyConfig:
+def _write(resolved: ResolvedStudy, folder: Path) -> None:
+    with locked(folder):
+        write_atomic(folder / FILE, to_toml(resolved.resolved()))
+
+
+def fix_device(config: StudyConfig, *, here: bool = True) -> StudyConfig:
     """``auto`` made explicit, because a trial's id must say what it ran with."""
-    return config.model_copy(update={"train": explicit(config.train)})
+    return config.model_copy(update={"train": explicit(config.train, here=here)})
 
 
-def explicit(train: TrainConfig) -> TrainConfig:
-    """With the device and the kind of number that ``auto`` means here."""
+def explicit(train: TrainConfig, *, here: bool = True) -> TrainConfig:
+    """With the device and the kind of number that ``auto`` means here.
+
+    A GPU of another machine (not ``here``) cannot be asked: its kind of number must be named.
+    """
+    if not here and train.device == "cuda" and not torch.cuda.is_available():
+        if train.dtype == "auto":
+            raise DepthbenchError(
+                "train.dtype = auto: this machine has no GPU that tells what the others can do. "
+                "Name it: train.dtype=bfloat16 or train.dtype=float32"
+            )
+        return train
     device, dtype = choose_device(train.device), train.dtype
     if dtype == "auto":
         dtype = str(choose_dtype("auto", device)[0]).removeprefix("torch.")
@@ -114,29 +131,24 @@ def explicit(train: TrainConfig) -> TrainConfig:
 def train_study(
     study: Study,
     *,
-    workers: int | None = None,
+    place: Place = HERE,
     finished: Callable[[Row], None] = lambda _: None,
     watch: Callable[[list[Running], list[Planned]], None] = lambda *_: None,
 ) -> list[Row]:
-    """Train all trials that are missing; the rows of the whole study."""
+    """Train all trials that are missing; the rows of the whole study.
+
+    Raises `DepthbenchError` for an engine that is not there, and where no trial can run.
+    """
+    setup = Setup(place, need_of(study.resolved.study), study.dataset.folder, study.folder)
     with locked(study.folder):
-        pool = Pool(
-            workers or default_workers(study.resolved.study.train.device),
-            study.dataset.folder,
-            study.folder / "trials",
-        )
-        drive(pool, study.needed, lambda ended: finished(study.add(ended)), watch)
+        if study.needed():
+            drive(open_engine(setup), study.needed, lambda ended: finished(study.add(ended)), watch)
     return belonging(study.resolved, study.store.rows())
 
 
-def default_workers(device: str) -> int:
-    """One trial a GPU, or one a core this process may use."""
-    if device == "cuda":
-        return torch.cuda.device_count()
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
+def need_of(config: StudyConfig) -> Need:
+    """What one trial of the study needs."""
+    return Need(config.resources, config.train.device)
 
 
 @contextmanager
@@ -166,6 +178,7 @@ def row_of(ended: Ended, name: str, dataset: Dataset) -> Row:
         reason=ended.reason,
         seconds=ended.seconds,
         notes=ended.earlier,
+        machine=ended.machine,
     )
 
 
@@ -182,12 +195,16 @@ def _read_resolved(folder: Path) -> ResolvedStudy | None:
     return ResolvedStudy.parse(data, str(path))
 
 
-def _difference(earlier: ResolvedStudy, config: StudyConfig, dataset: Dataset) -> str:
-    if earlier.study == config:
-        return f"data {earlier.data_hash} before, {dataset.manifest.hash} now"
+def _difference(earlier: ResolvedStudy, config: StudyConfig, dataset: Dataset) -> str | None:
+    """In what this study is another one, in words; resources make no other."""
     old, new = earlier.study.resolved(), config.resolved()
     names = [name for name in new if digest_of(old.get(name)) != digest_of(new[name])]
-    return f"differs in {', '.join(names)}"
+    differing = [name for name in names if name != "resources"]
+    if differing:
+        return f"differs in {', '.join(differing)}"
+    if earlier.data_hash != dataset.manifest.hash:
+        return f"data {earlier.data_hash} before, {dataset.manifest.hash} now"
+    return None
 
 
 def _check_lengths(config: StudyConfig, dataset: Dataset) -> None:

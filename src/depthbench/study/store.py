@@ -27,7 +27,7 @@ class DomainLoss(Frozen):
 
 
 class Machine(Frozen):
-    """Where and with what a trial ran."""
+    """Where and with what a trial ran; of one that was lost, where its row was written."""
 
     host: str
     platform: str

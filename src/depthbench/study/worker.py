@@ -1,54 +1,102 @@
 """One trial in a process of its own."""
 
+import multiprocessing
 import os
 import signal
+import time
 import traceback
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from depthbench.data.dataset import Dataset
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.machine import prepare_process
+from depthbench.study.claim import TakenError, claimed
+from depthbench.study.process import End, Job, Message
+from depthbench.study.rows import this_machine
 from depthbench.train.config import TrialConfig
 from depthbench.train.loop import Trial
 from depthbench.train.outcome import Outcome
 from depthbench.train.stop import Stop
 
-Message = tuple[int, int] | Outcome | str
-"""Progress (steps, tokens); or how the trial ended; or why it failed."""
+TELL_SECONDS = 0.1
+"""Between two messages of progress."""
 
 
-def work(channel: Connection, config: TrialConfig, data: Path, folder: Path, slot: int) -> None:
-    """Train ``config`` and send messages; ends quietly when the study that started it is gone.
+def work(channel: Connection, job: Job) -> None:
+    """Train the trial of ``job`` and send messages.
 
-    Goes on from the trial's last checkpoint. SIGTERM lets it write one and end.
+    Goes on from the trial's last checkpoint. On SIGTERM, and when the study that started it is
+    gone, it writes one and ends.
     """
-    stopping = Stop()
+    wish = Stop()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, stopping)
-    if config.train.device == "cuda":
-        os.environ["CUDA_VISIBLE_DEVICES"] = _visible(slot)
-    prepare_process(threads=1)
+    signal.signal(signal.SIGTERM, wish)
+    if job.gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
+    prepare_process(job.threads)
+    folder = Path(job.folder)
     (folder / "error.txt").unlink(missing_ok=True)
+    line = Line(channel, wish)
     try:
-        # the study has read every shard when it began
-        trial = Trial(config, Dataset.open(data, content=False), folder)
-        channel.send(
-            trial.run(
-                lambda steps, tokens: channel.send((steps, tokens)), resume=True, stop=stopping
-            )
-        )
-    except BrokenPipeError:
-        return
+        line.say(_train(job, folder, line))
+    except TakenError as error:
+        line.say(End(None, str(error), broken_off=True))
     except DepthbenchError as error:
-        channel.send(str(error))
+        line.say(End(None, str(error)))
     except Exception as error:
         write_atomic(folder / "error.txt", traceback.format_exc())
-        channel.send(f"{type(error).__name__}: {error} (see {folder / 'error.txt'})")
+        line.say(End(None, f"{type(error).__name__}: {error} (see {folder / 'error.txt'})"))
 
 
-def _visible(slot: int) -> str:
-    """The GPU of this slot, among those that the study may see."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return given.split(",")[slot] if given else str(slot)
+class Line:
+    """The line to the study: what is said into it, and whether it is still there."""
+
+    def __init__(self, channel: Connection, wish: Stop) -> None:
+        self.channel, self.wish = channel, wish
+        self.parent = multiprocessing.parent_process()
+        self.told = 0.0
+
+    def progress(self, steps: int, tokens: int) -> None:
+        """Tell how far it is, unless that was told just now."""
+        now = time.monotonic()
+        if now - self.told >= TELL_SECONDS:
+            self.told = now
+            self.say((steps, tokens))
+
+    def say(self, message: Message) -> None:
+        """Send ``message``; nobody listening is a wish to stop."""
+        try:
+            self.channel.send(message)
+        except OSError:
+            self.wish(signal.SIGTERM)
+
+    def stop(self) -> bool:
+        """Whether to stop: it was told to, or the study is gone."""
+        return self.wish() or (self.parent is not None and not self.parent.is_alive())
+
+
+def _train(job: Job, folder: Path, line: Line) -> End:
+    config = TrialConfig.model_validate_json(job.config)
+    with claimed(folder, line.stop) as claim:
+
+        def stop() -> bool:
+            claim.check()
+            return line.stop()
+
+        # the study has read every shard when it began
+        trial = Trial(config, Dataset.open(Path(job.data), content=False), folder)
+        outcome = trial.run(line.progress, resume=True, stop=stop)
+        machine = this_machine(config.train).resolved() if job.elsewhere else None
+        return _end(outcome, machine, job.threads)
+
+
+def _end(outcome: Outcome, machine: dict[str, Any] | None, threads: int) -> End:
+    if outcome.status == "stopped":
+        return End(None, outcome.reason, broken_off=True)
+    if threads > 1:
+        outcome.notes.append(f"{threads} threads: sums are rounded in another order than with one")
+    return End(asdict(outcome), machine=machine)

@@ -1,0 +1,102 @@
+"""Trials side by side in processes of this machine."""
+
+import os
+import sys
+
+import torch
+
+from depthbench.errors import DepthbenchError
+from depthbench.study.engine import POLL_SECONDS, Ended, Engine, Need, Place, Running, Setup, ended
+from depthbench.study.plan import Planned
+from depthbench.study.process import TrialProcess, places, wait_for_any
+
+
+class Pool(Engine):
+    """Up to ``workers`` trials at once; default: as many as this machine has room for."""
+
+    here = True
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.processes: dict[str, TrialProcess] = {}
+        self.slots: dict[str, int] = {}
+        """Places of running trials, each with GPUs of its own."""
+        self.check(setup.place, setup.need)
+        self.workers = setup.place.workers or _room(setup.need)
+
+    @classmethod
+    def check(cls, place: Place, need: Need) -> None:
+        if place.address is not None:
+            raise DepthbenchError(
+                f"--ray-address {place.address} is of a Ray cluster, but the engine is 'local'. "
+                "Add --engine ray, or leave the address out"
+            )
+        if _room(need):
+            return
+        needs = f"{need.gpus:g} GPUs" if need.gpus else f"{need.cores} cores"
+        has, name = (_gpus(), "gpus") if need.gpus else (_cores(), "cpus")
+        raise DepthbenchError(
+            f"resources: a trial needs {needs}, but this machine has {has}. "
+            f"Lower resources.{name}, or use a cluster (--engine ray)"
+        )
+
+    @property
+    def free(self) -> int:
+        return self.workers - len(self.running)
+
+    def start(self, planned: Planned) -> None:
+        slot = min(set(range(self.workers)) - set(self.slots.values()))
+        share = self.setup.need.gpus
+        gpus = _visible(slot, share) if share else None
+        process = TrialProcess(self.setup.job(planned, gpus=gpus))
+        self.processes[planned.id], self.slots[planned.id] = process, slot
+        self.running.append(Running(planned, pid=process.pid))
+
+    def poll(self) -> list[Ended]:
+        wait_for_any(list(self.processes.values()), POLL_SECONDS)
+        over = []
+        for one in list(self.running):
+            process = self.processes[one.planned.id]
+            end = process.take()
+            one.tokens = process.tokens
+            if end is not None:
+                self.running.remove(one)
+                del self.processes[one.planned.id], self.slots[one.planned.id]
+                over.append(ended(one, end))
+        return over
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.join()
+        self.running.clear()
+        self.processes.clear()
+        self.slots.clear()
+
+
+def _room(need: Need) -> int:
+    """Trials that this machine has cores for, or GPUs: those that have one wait for no core."""
+    if need.gpus:
+        return places(sys.maxsize, _gpus(), need.cores, need.gpus)
+    return places(_cores(), 0, need.cores, 0)
+
+
+def _gpus() -> int:
+    return torch.cuda.device_count()
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
+
+
+def _visible(slot: int, share: float) -> str:
+    """The GPUs of this slot, among those that the study may see."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = given.split(",") if given else [str(gpu) for gpu in range(_gpus())]
+    first = slot * int(share) if share >= 1 else slot // int(1 / share)
+    # more workers than there is room for take GPUs in turn
+    return ",".join(names[(first + n) % len(names)] for n in range(max(1, int(share))))

@@ -1,0 +1,135 @@
+"""The process of one trial, seen from outside; light to import, as a cluster's processes do."""
+
+import multiprocessing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import Any
+
+PRELOAD = ("depthbench.study.worker", "torch._dynamo")
+"""Imported once for all trials; the second by torch itself, at the first optimizer: two seconds."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the process of a trial must know, as plain values that any node understands."""
+
+    config: str
+    """The trial's config as JSON."""
+    data: str
+    folder: str
+    threads: int = 1
+    gpus: str | None = None
+    """What ``CUDA_VISIBLE_DEVICES`` is set to; None leaves it as it is."""
+    elsewhere: bool = False
+    """The result row is written on another machine, so the process says where it ran."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How the process of a trial ended, as plain values."""
+
+    outcome: dict[str, Any] | None
+    """The fields of `Outcome`; None if there is none, for ``reason``."""
+    reason: str | None = None
+    broken_off: bool = False
+    """It can go on from its checkpoint."""
+    machine: dict[str, Any] | None = None
+    """The fields of `Machine`, of a trial that ran elsewhere."""
+    refused: bool = False
+    """The reason holds for every trial: the run cannot go on."""
+
+
+def places(cores: float, gpus: float, cores_each: int, gpus_each: float) -> int:
+    """Trials that a machine has room for at once; a GPU is shared by whole shares only."""
+    room = [cores // cores_each]
+    if gpus_each:
+        room.append(gpus // gpus_each if gpus_each >= 1 else int(1 / gpus_each) * gpus)
+    return int(min(room))
+
+
+Message = tuple[int, int] | End
+"""Progress (steps, tokens), or the end."""
+
+
+class TrialProcess:
+    """A process that trains one trial, and what it said last."""
+
+    def __init__(self, job: Job) -> None:
+        context = _context()
+        self.channel, send = context.Pipe(duplex=False)
+        self.process = context.Process(target=_work, args=(send, job), daemon=True)
+        self.process.start()
+        send.close()
+        self.tokens = 0
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether its end was not taken in yet."""
+        return not self.channel.closed
+
+    def take(self) -> End | None:
+        """Take in what was said; the end once there is one, after which the process is gone."""
+        try:
+            while self.channel.poll():
+                message: Message = self.channel.recv()
+                if isinstance(message, End):
+                    return self._ended(message)
+                self.tokens = message[1]
+        except (EOFError, ConnectionResetError):
+            self.process.join()
+            code = self.process.exitcode
+            killed = code is not None and code < 0
+            return self._ended(End(None, _death(code), broken_off=killed))
+        return None
+
+    def _ended(self, end: End) -> End:
+        self.process.join()
+        self.channel.close()
+        return end
+
+    def terminate(self) -> None:
+        """Let it write a checkpoint and end."""
+        self.process.terminate()
+
+    def join(self) -> None:
+        """Wait until it has ended; what it said is dropped."""
+        self.process.join()
+        self.channel.close()
+
+
+def wait_for_any(processes: list[TrialProcess], seconds: float) -> None:
+    """Return when one of them has said something, or after ``seconds``."""
+    channels: list[Connection] = [one.channel for one in processes]
+    wait(channels, timeout=seconds)
+
+
+def _work(channel: Connection, job: Job) -> None:
+    # here, because only the trial's process needs torch: it has it from its fork server
+    from depthbench.study.worker import work
+
+    work(channel, job)
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    """How processes start: forked from a server that has imported torch once, where possible.
+
+    A trial then starts in milliseconds, and no thread or lock of this process is copied.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOAD))
+    return context
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"its process was killed by signal {-code} (out of memory?)"
+    return f"its process ended with code {code} before the trial was over"
