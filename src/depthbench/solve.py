@@ -16,7 +16,7 @@ from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
 from depthbench.nn.backbones import parse_backbone
 from depthbench.nn.branch import Backbone
-from depthbench.nn.count import Parameters, count_parameters
+from depthbench.nn.count import Parameters, count_parameters, ends_of
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape, parse_count, rule_ffn
 
@@ -321,8 +321,7 @@ class _Search:
                 ModelConfig(shape=shape, design=self.design, backbone=self.backbone)
             )
             total = sum(parameter.numel() for parameter in model.parameters())
-            ends = model.embed.weight.numel() + model.head.weight.numel()
-            self.known[shape] = total if self.request.on == "total" else total - ends
+            self.known[shape] = total if self.request.on == "total" else total - ends_of(model)
         return self.known[shape]
 
     def impossible(self, layers: int, failed: list[tuple[int, Shape, int]]) -> DepthbenchError:
@@ -334,7 +333,8 @@ class _Search:
                 f"{layers} layers. Use fewer kv_heads, or raise params"
             )
         off, shape, counted = min(failed, key=lambda failure: failure[0])
-        ends = f", {2 * shape.vocab * shape.width:,} of them embedding and head"
+        matrices = 1 if self.backbone.tied_head else 2
+        ends = f", {matrices * shape.vocab * shape.width:,} of them embedding and head"
         free = "heads" if request.heads else "head_dim" if request.head_dim else ""
         change = f"leave {free} free, " if free else ""
         return DepthbenchError(

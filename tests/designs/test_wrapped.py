@@ -50,7 +50,8 @@ def test_around_our_own_branches_it_is_our_model(name: str) -> None:
     for number, (_, _, connection) in enumerate(model.sites()):
         wrapped.connections[number].load_state_dict(connection.state_dict())
     tokens = tokens_of(GQA)
-    logits = model.head(model.final_norm(wrapped(model.embed(tokens))))
+    hidden = model.final_norm(wrapped(model.embed(tokens)))
+    logits = model.head(hidden, model.embed.weight)
     assert_equal(logits, model(tokens), name)
 
 

@@ -50,7 +50,7 @@ def count_flops(config: ModelConfig, length: int) -> Flops:
     return Flops(
         projections=branches.products,
         attention=branches.attention,
-        head=2 * length * model.head.weight.numel(),
+        head=model.head.work(length).products,
         own_products=own.products,
         own_sums=own.sums,
     )

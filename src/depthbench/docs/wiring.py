@@ -13,6 +13,7 @@ from torch import Tensor
 
 from depthbench.designs import parse_design
 from depthbench.designs.base import DesignConfig
+from depthbench.nn.ends import OwnHead
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
@@ -100,6 +101,7 @@ class _Draw:
         with torch.no_grad():
             if learned:
                 self._learn()
+            assert isinstance(self.model.head, OwnHead)
             self.model.head.weight.copy_(torch.eye(width))
             self.model.embed.weight.copy_(self._noise(vocab, width))
         shape = (1, self.tokens.shape[1], width)

@@ -30,6 +30,8 @@ class Backbone(Named):
     init_std: float = Field(default=0.02, gt=0)
     depth_scaled_init: bool = False
     """Multiply the start of `o` and `down` by ``1/sqrt(2L)``, as GPT-2 does."""
+    tied_head: bool = False
+    """The head multiplies by the embedding's matrix instead of one of its own."""
 
 
 @dataclass(frozen=True)

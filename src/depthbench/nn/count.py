@@ -34,7 +34,7 @@ class Parameters(Frozen):
 def count_parameters(config: ModelConfig) -> Parameters:
     """Counts of ``config``; the design's own part is the difference to `prenorm`'s model."""
     model = Model.on_meta(config)
-    total, ends = _total(model), model.embed.weight.numel() + model.head.weight.numel()
+    total, ends = _total(model), ends_of(model)
     plain = _total(Model.on_meta(config.model_copy(update={"design": parse_design("prenorm")})))
     idle = sum(_total(branch) - branch.active() for _, branch, _ in model.sites())
     return Parameters(
@@ -44,6 +44,11 @@ def count_parameters(config: ModelConfig) -> Parameters:
         own=total - plain,
         active=total - idle,
     )
+
+
+def ends_of(model: Model) -> int:
+    """Parameters of embedding and head; a matrix that serves as both counts once."""
+    return _total(model.embed) + _total(model.head)
 
 
 def _total(module: nn.Module) -> int:

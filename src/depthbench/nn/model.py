@@ -1,4 +1,4 @@
-"""The decoder: embedding, blocks, one final norm, an untied head, and a design in between."""
+"""The decoder: embedding, blocks, one final norm, a head, and a design in between."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from depthbench.nn.branch import (
     visible,
 )
 from depthbench.nn.cache import Cache, Room
-from depthbench.nn.ends import Embedding, Head
+from depthbench.nn.ends import Embedding, Head, OwnHead, TiedHead
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.packed import pack, unpack
 from depthbench.nn.parameters import initialise
@@ -69,7 +69,12 @@ class Model(nn.Module):
             for number in range(shape.layers)
         )
         self.final_norm = RMSNorm(shape.width, backbone.norm_eps)
-        self.head = Head(shape.vocab, shape.width, std, self.scaling.head)
+        vocab, width, factor = shape.vocab, shape.width, self.scaling.head
+        self.head: Head = (
+            TiedHead(vocab, width, factor)
+            if config.backbone.tied_head
+            else OwnHead(vocab, width, std, factor)
+        )
 
     @classmethod
     def on_meta(cls, config: ModelConfig) -> "Model":
@@ -109,7 +114,8 @@ class Model(nn.Module):
         order = range(self.config.shape.layers) if program is None else self._checked(program)
         cos, sin = self._rotary(tokens.shape[1])
         context = self._context(tokens, cos, sin, padding=padding, loads=loads, trace=trace)
-        return self.head(self._hidden(tokens, context, order, tap, trace))
+        hidden = self._hidden(tokens, context, order, tap, trace)
+        return self.head(hidden, self.embed.weight)
 
     @torch.no_grad()
     def step(
@@ -124,7 +130,7 @@ class Model(nn.Module):
         context = self._context(tokens, cache.cos, cache.sin, padding=cache.padding, cache=cache)
         hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, None)
         cache.length += tokens.shape[1]
-        return self.head(hidden[:, -1:] if last else hidden)
+        return self.head(hidden[:, -1:] if last else hidden, self.embed.weight)
 
     def keep_documents_apart(self) -> None:
         """From now on `forward` treats each document of a sequence as if it ran alone.

@@ -1,13 +1,14 @@
 """Teams of several processes, by torch.distributed."""
 
 import os
+import pickle
 from abc import ABC
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, TypeVar, final
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from depthbench.errors import DepthbenchError, unknown
@@ -26,24 +27,37 @@ class Group(Team, ABC):
     def __init__(self, device: torch.device) -> None:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.device = device
+        self._sent: list[Tensor] = []
 
     def notes(self) -> list[str]:
         return [f"trained by {self.size} processes ({self.what})"]
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
-        sums = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
-        distributed.all_reduce(sums)
-        return sums.tolist()
+        return self._sum(torch.tensor(list(numbers), dtype=torch.float64)).tolist()
 
     def told(self, value: T) -> T:
-        said: list[Any] = [value]
-        distributed.broadcast_object_list(said, device=self.device)
-        return said[0]
+        return self.gathered(value if self.main else None)[0]  # pyright: ignore[reportReturnType]
 
     def gathered(self, value: T) -> list[T]:
-        values: list[Any] = [None] * self.size
-        distributed.all_gather_object(values, value)
-        return values
+        data = pickle.dumps(value)
+        sizes = self._sum(self._row(torch.tensor([len(data)])))[:, 0].tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        rows = self._sum(self._row(padded)).numpy()
+        return [pickle.loads(row[:size]) for row, size in zip(rows, sizes, strict=True)]  # noqa: S301
+
+    def _row(self, values: Tensor) -> Tensor:
+        """A row for each process, all 0 but this one's."""
+        rows = values.new_zeros(self.size, len(values))
+        rows[self.rank] = values
+        return rows
+
+    def _sum(self, values: Tensor) -> Tensor:
+        # gloo's thread takes Python's lock to let go of a tensor that nobody else holds, and ending
+        # the group waits for that thread with the lock in hand: so the last ones are held here
+        self._sent = [*self._sent[-1:], values.to(self.device)]
+        distributed.all_reduce(self._sent[-1])
+        return self._sent[-1].cpu()
 
 
 @final
@@ -95,7 +109,9 @@ def joined(strategy: str, device: str) -> Iterator[Team]:
             f"the processes of this run do not find each other ({reason}). Start them with "
             "torchrun --nproc_per_node N -m depthbench train ..."
         ) from None
+    team = kinds[strategy](here)
     try:
-        yield kinds[strategy](here)
+        yield team
+        team.totals([0.0])
     finally:
         distributed.destroy_process_group()
