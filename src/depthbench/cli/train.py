@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from depthbench.cli.options import Log
 from depthbench.config import override, read_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.machine import prepare_process
@@ -21,6 +22,7 @@ from depthbench.train.group import joined
 from depthbench.train.outcome import Outcome
 from depthbench.train.stop import Stop
 from depthbench.train.team import Team
+from depthbench.train.trackers import parse_trackers
 
 EXAMPLE = """Examples:
 
@@ -51,6 +53,7 @@ def train(
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
+    log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Train one model. Ctrl-C or SIGTERM saves and ends; the same command goes on.
@@ -58,13 +61,20 @@ def train(
     Under torchrun its processes train one model together.
     """
     prepare_process()
-    config = _config(settings or [], device, dtype, seed)
+    config, trackers = _config(settings or [], device, dtype, seed), parse_trackers(log)
     with joined(config.parallel, config.train.device) as team:
-        _train(config, out / config.name, _resume(resume), team, as_json)
+        _train(config, out / config.name, _resume(resume), trackers, team, as_json)
     return 0
 
 
-def _train(config: RunConfig, folder: Path, resume: bool | Path, team: Team, as_json: bool) -> None:
+def _train(
+    config: RunConfig,
+    folder: Path,
+    resume: bool | Path,
+    trackers: Sequence[str],
+    team: Team,
+    as_json: bool,
+) -> None:
     console = Console(stderr=True, quiet=not team.main)
     with console.status("preparing") as status:
         dataset = _prepared(config, team, lambda text: status.update(text))
@@ -80,6 +90,7 @@ def _train(config: RunConfig, folder: Path, resume: bool | Path, team: Team, as_
             folder,
             resume=resume,
             stop=stop,
+            log=trackers,
             report=lambda steps, _: progress.update(bar, completed=steps),
             team=team,
         )

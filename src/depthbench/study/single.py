@@ -1,7 +1,7 @@
 """One training run of its own: a design at a shape, from settings to a result."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from depthbench.train.config import TrainConfig, TrialConfig, told
 from depthbench.train.loop import Report, Trial
 from depthbench.train.outcome import Outcome
 from depthbench.train.team import Team
+from depthbench.train.trackers import listeners
 
 RESULT = "result.json"
 
@@ -78,14 +79,16 @@ def train_single(
     resume: bool | Path,
     stop: Callable[[], bool] = lambda: False,
     report: Report = lambda *_: None,
+    log: Sequence[str] = (),
     team: Team | None = None,
 ) -> tuple[Outcome, Row | None]:
     """Train in ``folder``; the outcome, and the row of ``result.json`` unless it was stopped.
 
-    Of a ``team``, the main process alone writes the row and returns it.
+    ``log`` names the trackers that hear of the metrics. Of a ``team``, the main process alone
+    writes the row and returns it.
     """
     started = time.perf_counter()
-    trial = Trial(config.trial(dataset), dataset, folder, team=team)
+    trial = Trial(config.trial(dataset), dataset, folder, listeners(log), team=team)
     if trial.team.main:
         (folder / RESULT).unlink(missing_ok=True)
     outcome = trial.run(report, resume=resume, stop=stop)
