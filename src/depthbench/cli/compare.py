@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from depthbench.cli.console import wide_console
+from depthbench.cli.options import Log
 from depthbench.cli.progress import StudyProgress
 from depthbench.cli.run import Device, Dtype, Out, Overrides, Verbose, Workers, interrupt, line_of
 from depthbench.machine import prepare_process
@@ -23,6 +24,7 @@ from depthbench.study.sides import folder_name, parse_sides
 from depthbench.study.single import RunConfig
 from depthbench.study.store import Row
 from depthbench.study.words import counted
+from depthbench.train.trackers import parse_trackers
 
 EXAMPLE = """Examples:
 
@@ -65,6 +67,7 @@ def compare(
     dtype: Dtype = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json.")] = False,
     verbose: Verbose = False,
+    log: Log = None,
 ) -> int:
     """Train A and B with the same seeds, data order and shared start, and compare them.
 
@@ -72,6 +75,7 @@ def compare(
     budgets are refused. Finished trials are kept: the same command goes on.
     """
     prepare_process()
+    place = Place(workers=workers, log=parse_trackers(log))
     shared = list(overrides or [])
     shared += [f'train.{k}="{v}"' for k, v in (("device", device), ("dtype", dtype)) if v]
     (one, other), labels = parse_sides(a, b, shared)
@@ -82,7 +86,7 @@ def compare(
             "labels": labels,
             "a": one.model_copy(update={"name": UNNAMED}),
             "b": other.model_copy(update={"name": UNNAMED}),
-            "seeds": tuple(one.seed + place for place in range(seeds)),
+            "seeds": tuple(one.seed + number for number in range(seeds)),
             "parameter_tolerance": tolerance,
             "fit": fit,
             "window": window,
@@ -98,7 +102,7 @@ def compare(
     for note in comparison.resolved.notes:
         console.print(f"{note}.", highlight=False, markup=False, soft_wrap=True)
     try:
-        rows = _train(comparison, Place(workers=workers), console, verbose)
+        rows = _train(comparison, place, console, verbose)
     except KeyboardInterrupt:
         done, total = len(comparison.settled()), len(comparison.planned())
         console.print(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from depthbench.cli.options import Log
 from depthbench.cli.progress import StudyProgress
 from depthbench.config import override
 from depthbench.machine import prepare_process
@@ -21,6 +22,7 @@ from depthbench.study.run import Study, open_study, train_study
 from depthbench.study.store import Row
 from depthbench.study.verdict import judge
 from depthbench.study.words import counted
+from depthbench.train.trackers import parse_trackers
 
 Out = Annotated[Path, typer.Option("--out", help="Folder that studies are written to.")]
 Workers = Annotated[
@@ -88,6 +90,7 @@ def run(
     published: Published = False,
     as_json: Json = False,
     verbose: Verbose = False,
+    log: Log = None,
 ) -> int:
     """Run a study: search each design's learning rate, train all shapes, write the report.
 
@@ -104,7 +107,7 @@ def run(
     if data:
         tables["data"] = _own_text(tables.get("data"), data)
     config = StudyConfig.parse(tables, study)
-    place = Place(engine, workers, ray_address)
+    place = Place(engine, workers, ray_address, parse_trackers(log))
     return _run(config, out, resume, place, published, as_json, verbose)
 
 
@@ -121,6 +124,7 @@ def demo(
     dtype: Dtype = None,
     as_json: Json = False,
     verbose: Verbose = False,
+    log: Log = None,
 ) -> int:
     """Minutes on two cores, no download: three designs, three shapes of 0.5 M parameters.
 
@@ -140,6 +144,7 @@ def demo(
         dtype=dtype,
         as_json=as_json,
         verbose=verbose,
+        log=log,
     )
 
 

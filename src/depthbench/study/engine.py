@@ -56,6 +56,8 @@ class Place:
     """Trials at once at most; None = as many as there is room for."""
     address: str | None = None
     """Of a cluster that runs already, for engines that have one."""
+    log: tuple[str, ...] = ()
+    """Trackers that hear of every trial's metrics."""
 
 
 HERE = Place()
@@ -99,6 +101,7 @@ class Setup:
             threads=self.need.resources.threads,
             gpus=gpus,
             elsewhere=elsewhere,
+            log=self.place.log,
         )
 
 

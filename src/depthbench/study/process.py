@@ -23,6 +23,8 @@ class Job:
     """What ``CUDA_VISIBLE_DEVICES`` is set to; None leaves it as it is."""
     elsewhere: bool = False
     """The result row is written on another machine, so the process says where it ran."""
+    log: tuple[str, ...] = ()
+    """Trackers that hear of the metrics."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from depthbench.train.config import TrialConfig
 from depthbench.train.loop import Trial
 from depthbench.train.outcome import Outcome
 from depthbench.train.stop import Stop
+from depthbench.train.trackers import listeners
 
 TELL_SECONDS = 0.1
 """Between two messages of progress."""
@@ -88,7 +89,8 @@ def _train(job: Job, folder: Path, line: Line) -> End:
             return line.stop()
 
         # the study has read every shard when it began
-        trial = Trial(config, Dataset.open(Path(job.data), content=False), folder)
+        dataset = Dataset.open(Path(job.data), content=False)
+        trial = Trial(config, dataset, folder, listeners(job.log))
         outcome = trial.run(line.progress, resume=True, stop=stop)
         machine = this_machine(config.train).resolved() if job.elsewhere else None
         return _end(outcome, machine, job.threads)

@@ -14,8 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from depthbench.cli.app import execute
 from depthbench.files import read_lines
+from depthbench.study.engine import Place
+from depthbench.study.run import open_study, train_study
 from depthbench.train.trackers.relay import flatten
-from tests.small import write_text
+from tests.small import study_config, write_text
 
 TINY = ["shape.layers=2", "shape.width=16", "shape.heads=2", "shape.ffn=24", "train.length=16"]
 SHORT = [*TINY, "train.sequences=4", "train.validation_tokens=256", "train.log_every=1"]
@@ -99,6 +101,17 @@ def test_started_over_it_shows_the_new_run_alone(tmp_path: Path) -> None:
     assert_equal_to_metrics(folder)
     # its reader takes back scalars, and lists texts one behind the other
     assert texts(folder, "config")[-1][1]["learning_rate"] == 0.02
+
+
+def test_trials_of_a_study_in_processes_of_their_own(tmp_path: Path) -> None:
+    sizes = {"sizes": [{"layers": 1, "width": 16, "heads": 2, "ffn": 24}]}
+    config = study_config(
+        tmp_path / "words.txt", search={"learning_rates": [1e-2]}, designs=["hc"], shapes=sizes
+    )
+    study = open_study(config, tmp_path / "runs", cache=tmp_path / "cache")
+    [row] = train_study(study, place=Place(log=("tensorboard",)))
+    assert (row.status, row.notes) == ("done", [])
+    assert_equal_to_metrics(study.folder / "trials" / row.id)
 
 
 def test_a_folder_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
