@@ -16,6 +16,10 @@ from depthbench.nn.model import Model, ModelConfig
 from depthbench.train.team import Solo, Team
 
 T = TypeVar("T")
+_MET: list[Any] = []
+"""Groups that this process has met. They are kept to its end: gloo's threads take Python's lock to let
+go of a tensor, and DistributedDataParallel, if it is the last to hold a group, ends those threads
+with the lock in hand and waits for ever."""
 
 
 class Group(Team, ABC):
@@ -27,7 +31,6 @@ class Group(Team, ABC):
     def __init__(self, device: torch.device) -> None:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.device = device
-        self._sent: list[Tensor] = []
 
     def notes(self) -> list[str]:
         return [f"trained by {self.size} processes ({self.what})"]
@@ -53,11 +56,9 @@ class Group(Team, ABC):
         return rows
 
     def _sum(self, values: Tensor) -> Tensor:
-        # gloo's thread takes Python's lock to let go of a tensor that nobody else holds, and ending
-        # the group waits for that thread with the lock in hand: so the last ones are held here
-        self._sent = [*self._sent[-1:], values.to(self.device)]
-        distributed.all_reduce(self._sent[-1])
-        return self._sent[-1].cpu()
+        sums = values.to(self.device)
+        distributed.all_reduce(sums)
+        return sums.cpu()
 
 
 @final
@@ -109,9 +110,8 @@ def joined(strategy: str, device: str) -> Iterator[Team]:
             f"the processes of this run do not find each other ({reason}). Start them with "
             "torchrun --nproc_per_node N -m depthbench train ..."
         ) from None
-    team = kinds[strategy](here)
+    _MET.append(distributed.group.WORLD)
     try:
-        yield team
-        team.totals([0.0])
+        yield kinds[strategy](here)
     finally:
         distributed.destroy_process_group()
