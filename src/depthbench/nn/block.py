@@ -70,10 +70,13 @@ class Block(nn.Module):
         """The state behind both sites.
 
         ``context.recompute = "block"`` keeps only the state before them for the backward pass; not
-        with a ``trace``, which keeps the routes anyway. A `Packed` state comes back packed.
+        with a ``trace``, which keeps the routes anyway. A `Packed` state comes back packed,
+        together with what the block's routers did.
         """
         if isinstance(state, Packed):
-            return pack(self.forward(unpack(state), context, tap, trace))
+            loads: list[Load] = []
+            own = replace(context, loads=None if context.loads is None else loads)
+            return pack((self.forward(unpack(state), own, tap, trace), tuple(loads)))
         if context.recompute == "block":
             inside = replace(context, recompute=None)
             if trace is None:

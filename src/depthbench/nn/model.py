@@ -202,7 +202,10 @@ class Model(nn.Module):
         for place, number in zip(places(order), order, strict=True):
             state = self.design.enter(state, place)
             if self.packs_states:
-                state = unpack(self.blocks[number](pack(state), context, tap, trace))
+                # a sharded block must see all that its gradients come back through
+                state, loads = unpack(self.blocks[number](pack(state), context, tap, trace))
+                if context.loads is not None:
+                    context.loads.extend(loads)
             else:
                 state = self.blocks[number](state, context, tap, trace)
             if trace is not None:

@@ -17,9 +17,9 @@ from depthbench.train.team import Solo, Team
 
 T = TypeVar("T")
 _MET: list[Any] = []
-"""Groups that this process has met. They are kept to its end: gloo's threads take Python's lock to let
-go of a tensor, and DistributedDataParallel, if it is the last to hold a group, ends those threads
-with the lock in hand and waits for ever."""
+"""Groups that this process has met. They are kept to its end: gloo's threads take Python's lock to
+let go of a tensor, and DistributedDataParallel, if it is the last to hold a group, ends those
+threads with the lock in hand and waits for ever."""
 
 
 class Group(Team, ABC):
