@@ -20,6 +20,11 @@ def run(folder: Path, job: dict[str, Any], team: Team) -> dict[str, Any]:
     dataset = Dataset.open(Path(job["data"]))
     config = trial_config(dataset, **job["changes"])
     trial = Trial(config, dataset, folder / job["name"], team=team)
+    if "again" in job:
+        trial._begin(resume=True)
+        trial.folder = folder / job["again"]
+        trial.save()
+        return {}
     until = job.get("stop")
     outcome = trial.run(
         lambda *_: None, resume=True, stop=lambda: until is not None and trial.done >= until
