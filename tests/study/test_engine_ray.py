@@ -2,73 +2,33 @@
 
 import os
 import signal
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
 
 from depthbench.files import read_lines
 from depthbench.study.engine import Place, Running
 from depthbench.study.plan import Planned
-from depthbench.study.run import Study, open_study, train_study
-from depthbench.study.store import Row
-from tests.small import TRAIN, study_config, write_text
+from depthbench.study.process import End, Job
+from depthbench.study.ray_driver import largest, missing, room, why
+from depthbench.study.run import train_study
+from tests.small import TRAIN
+from tests.study.ray_studies import metrics, opened, processes_of, results
 
-ON_RAY = Place("ray", workers=2)
-TIMES = {"seconds", "tokens_per_second", "finished", "machine", "notes"}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ray")
-    write_text(folder)
-    return folder
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Temporary folder of the clusters of a test, named in the command lines of their processes."""
-    with tempfile.TemporaryDirectory(prefix="db-") as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield folder
-
-
-def opened(root: Path, out: str, place: Place, **changes: Any) -> Study:
-    config = study_config(root / "words.txt", **changes)
-    return open_study(config, root / out, cache=root / "cache", place=place)
-
-
-def results(rows: list[Row]) -> dict[str, dict[str, Any]]:
-    """All of the rows but what depends on clock and machine."""
-    plain = (row.resolved() for row in rows)
-    return {row["id"]: {k: v for k, v in row.items() if k not in TIMES} for row in plain}
-
-
-def metrics(study: Study) -> dict[str, bytes]:
-    files = study.folder.glob("trials/*/metrics.jsonl")
-    return {path.parent.name: path.read_bytes() for path in files}
-
-
-def processes_of(word: str) -> list[str]:
-    """Command lines of processes that name ``word``."""
-    listed = subprocess.run(
-        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
-    ).stdout
-    return [line for line in listed.splitlines() if word in line]
+ON_RAY = Place("ray", workers=1)
 
 
 def test_a_study_has_the_rows_of_a_local_one_though_a_trial_was_killed(
-    root: Path, short: str
+    text_root: Path, short: str
 ) -> None:
     changes: dict[str, Any] = {
         "designs": ["prenorm"],
         "search": {"learning_rates": [1e-2]},
         "train": TRAIN | {"tokens": 64 * 60, "save_every": 5},
     }
-    local = opened(root, "local", Place(), **changes)
+    local = opened(text_root, "local", Place(), **changes)
     expected = train_study(local, place=Place(workers=2))
     killed: list[Running] = []
 
@@ -78,7 +38,7 @@ def test_a_study_has_the_rows_of_a_local_one_though_a_trial_was_killed(
                 os.kill(one.pid, signal.SIGKILL)
                 killed.append(one)
 
-    study = opened(root, "ray", ON_RAY, **changes)
+    study = opened(text_root, "ray", ON_RAY, **changes)
     rows = train_study(study, place=ON_RAY, watch=kill_once)
     assert results(rows) == results(expected)
     assert metrics(study) == metrics(local)
@@ -91,3 +51,55 @@ def test_a_study_has_the_rows_of_a_local_one_though_a_trial_was_killed(
     assert list(study.folder.glob(".shared-*")) == []
     assert processes_of(short) == []
     assert list(Path(short).glob("db-*")) == []
+
+
+def node(alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": resources}
+
+
+def test_room_is_what_living_nodes_have_for_whole_trials() -> None:
+    nodes = [node(CPU=8.0), node(CPU=3.0, GPU=2.0), node(alive=False, CPU=64.0, GPU=8.0)]
+    assert room(nodes, cores=1, gpus=0) == 11
+    assert room(nodes, cores=2, gpus=0) == 5
+    assert room(nodes, cores=1, gpus=1) == 2
+    assert room(nodes, cores=1, gpus=3) == 0
+    assert largest(nodes) == "the most that a node has is 8 cores and 2 GPUs"
+
+
+def test_what_a_node_lacks_is_said_with_its_name(tmp_path: Path) -> None:
+    seal, data = tmp_path / "runs" / ".shared-1", tmp_path / "data"
+    job = Job("", str(data), str(tmp_path))
+    assert missing(job, str(seal), "1", "1", "n7", wait=0.0) == (
+        f"node n7 does not see the study's folder {seal.parent}. "
+        "Name one on a file system that all nodes share, with --out"
+    )
+    seal.parent.mkdir()
+    seal.touch()
+    assert missing(job, str(seal), "1", "1", "n7", wait=0.0) == (
+        f"node n7 does not see the data in {data}. Set DEPTHBENCH_CACHE to a folder "
+        "on a file system that all nodes share"
+    )
+    data.mkdir()
+    assert missing(job, str(seal), "1", "1", "n7", wait=0.0) is None
+    assert missing(job, str(seal), "1", "2", "n7", wait=0.0) == (
+        "node n7 has depthbench 2, the study runs with 1. Install the same version on every node"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (NodeDiedError("…"), End(None, "node n7 was lost", broken_off=True)),
+        (OutOfMemoryError("…"), End(None, "node n7 ran out of memory", broken_off=True)),
+        (
+            WorkerCrashedError(),
+            End(None, "its process on node n7 was killed (out of memory?)", broken_off=True),
+        ),
+        (
+            RayTaskError("run_trial", "…", ValueError("no\nluck")),
+            End(None, "node n7: ValueError: no luck"),
+        ),
+    ],
+)
+def test_only_what_a_machine_did_is_tried_again(error: Exception, end: End) -> None:
+    assert why(error, "n7") == end

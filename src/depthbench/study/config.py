@@ -95,7 +95,9 @@ class Resources(Frozen):
     """What one trial gets on its machine. No part of the result: a study goes on with others."""
 
     processes: int = Field(default=1, ge=1)
-    """Processes that train one trial together, on one node."""
+    """Processes that train one trial together, on one node: they share its sequences."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """How the model lies on several processes: whole in each, or in parts."""
     cpus: int | None = Field(default=None, ge=1)
     """Cores of one trial, shared by its processes as threads; None = one a process. More than one
     thread rounds sums in another order: the result row says so."""
@@ -172,4 +174,14 @@ class StudyConfig(Frozen):
                 raise ValueError(f"design '{label}' is named twice: name each variant once")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds = {list(self.seeds)} repeats a seed: name each once")
+        return self
+
+    @model_validator(mode="after")
+    def _parts_of_a_batch(self) -> Self:
+        part = self.train.micro_sequences or self.train.sequences
+        if part % self.resources.processes:
+            raise ValueError(
+                f"resources.processes = {self.resources.processes} cannot share {part} sequences. "
+                "Use a divisor of train.sequences and train.micro_sequences"
+            )
         return self

@@ -99,6 +99,8 @@ class Setup:
             data=str(self.data.absolute()),
             folder=str(self.folder.absolute() / "trials" / planned.id),
             threads=self.need.resources.threads,
+            processes=self.need.resources.processes,
+            parallel=self.need.resources.parallel,
             gpus=gpus,
             elsewhere=elsewhere,
             log=self.place.log,

@@ -19,6 +19,9 @@ class Job:
     data: str
     folder: str
     threads: int = 1
+    processes: int = 1
+    parallel: str = "ddp"
+    """How the model lies on several processes."""
     gpus: str | None = None
     """What ``CUDA_VISIBLE_DEVICES`` is set to; None leaves it as it is."""
     elsewhere: bool = False
@@ -60,7 +63,9 @@ class TrialProcess:
     def __init__(self, job: Job) -> None:
         context = _context()
         self.channel, send = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(send, job), daemon=True)
+        # a daemon may have no children; this one ends by itself when its parent is gone
+        alone = job.processes == 1
+        self.process = context.Process(target=_work, args=(send, job), daemon=alone)
         self.process.start()
         send.close()
         self.tokens = 0
@@ -88,7 +93,7 @@ class TrialProcess:
             self.process.join()
             code = self.process.exitcode
             killed = code is not None and code < 0
-            return self._ended(End(None, _death(code), broken_off=killed))
+            return self._ended(End(None, death(code), broken_off=killed))
         return None
 
     def _ended(self, end: End) -> End:
@@ -131,7 +136,8 @@ def _context() -> ForkServerContext | SpawnContext:
     return context
 
 
-def _death(code: int | None) -> str:
+def death(code: int | None) -> str:
+    """Why a process that ended before its trial did so, in words."""
     if code is not None and code < 0:
         return f"its process was killed by signal {-code} (out of memory?)"
     return f"its process ended with code {code} before the trial was over"

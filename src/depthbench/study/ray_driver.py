@@ -87,9 +87,9 @@ class Board:
 def run_trial(board: Any, key: str, job: Job, seal: str, wanted: str) -> dict[str, Any]:
     """Train one trial on the node that Ray chose; how it ended, as the fields of `End`."""
     node = platform.node()
-    missing = _missing(job, seal, wanted, node)
-    if missing is not None:
-        return asdict(End(None, missing, refused=True))
+    lack = missing(job, seal, wanted, version("depthbench"), node)
+    if lack is not None:
+        return asdict(End(None, lack, refused=True))
     process = TrialProcess(job)
     try:
         answer, told = board.tell.remote(key, State(node, process.pid, 0)), time.monotonic()
@@ -113,15 +113,16 @@ def run_trial(board: Any, key: str, job: Job, seal: str, wanted: str) -> dict[st
             process.join()
 
 
-def _missing(job: Job, seal: str, wanted: str, node: str) -> str | None:
+def missing(
+    job: Job, seal: str, wanted: str, has: str, node: str, wait: float = SEE_SECONDS
+) -> str | None:
     """What this node lacks to train trials of the study, in words."""
-    has = version("depthbench")
     if has != wanted:
         return (
             f"node {node} has depthbench {has}, the study runs with {wanted}. "
             "Install the same version on every node"
         )
-    end = time.monotonic() + SEE_SECONDS
+    end = time.monotonic() + wait
     while not Path(seal).exists():
         if time.monotonic() > end:
             return (
@@ -303,3 +304,4 @@ def main() -> None:
         finally:
             driver.stop()
             ray.shutdown()
+            Path(driver.options.seal).unlink(missing_ok=True)

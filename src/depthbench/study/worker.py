@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from depthbench.files import write_atomic
 from depthbench.machine import prepare_process
 from depthbench.study.claim import TakenError, claimed
 from depthbench.study.process import End, Job, Message
+from depthbench.study.ranks import LostError, team_of
 from depthbench.study.rows import this_machine
 from depthbench.train.config import TrialConfig
 from depthbench.train.loop import Trial
@@ -40,12 +42,13 @@ def work(channel: Connection, job: Job) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
     prepare_process(job.threads)
     folder = Path(job.folder)
-    (folder / "error.txt").unlink(missing_ok=True)
+    for old in folder.glob("error*.txt"):
+        old.unlink(missing_ok=True)
     line = Line(channel, wish)
     try:
         line.say(_train(job, folder, line))
-    except TakenError as error:
-        line.say(End(None, str(error), broken_off=True))
+    except (TakenError, LostError) as error:
+        line.break_off(str(error))
     except DepthbenchError as error:
         line.say(End(None, str(error)))
     except Exception as error:
@@ -60,6 +63,7 @@ class Line:
         self.channel, self.wish = channel, wish
         self.parent = multiprocessing.parent_process()
         self.told = 0.0
+        self.one_at_a_time = threading.Lock()
 
     def progress(self, steps: int, tokens: int) -> None:
         """Tell how far it is, unless that was told just now."""
@@ -71,9 +75,14 @@ class Line:
     def say(self, message: Message) -> None:
         """Send ``message``; nobody listening is a wish to stop."""
         try:
-            self.channel.send(message)
+            with self.one_at_a_time:
+                self.channel.send(message)
         except OSError:
             self.wish(signal.SIGTERM)
+
+    def break_off(self, reason: str) -> None:
+        """Say that the trial cannot go on here."""
+        self.say(End(None, reason, broken_off=True))
 
     def stop(self) -> bool:
         """Whether to stop: it was told to, or the study is gone."""
@@ -82,7 +91,7 @@ class Line:
 
 def _train(job: Job, folder: Path, line: Line) -> End:
     config = TrialConfig.model_validate_json(job.config)
-    with claimed(folder, line.stop) as claim:
+    with claimed(folder, line.stop) as claim, team_of(job, config, line.break_off) as team:
 
         def stop() -> bool:
             claim.check()
@@ -90,10 +99,10 @@ def _train(job: Job, folder: Path, line: Line) -> End:
 
         # the study has read every shard when it began
         dataset = Dataset.open(Path(job.data), content=False)
-        trial = Trial(config, dataset, folder, listeners(job.log))
+        trial = Trial(config, dataset, folder, listeners(job.log), team)
         outcome = trial.run(line.progress, resume=True, stop=stop)
-        machine = this_machine(config.train).resolved() if job.elsewhere else None
-        return _end(outcome, machine, job.threads)
+    machine = this_machine(config.train).resolved() if job.elsewhere else None
+    return _end(outcome, machine, job.threads)
 
 
 def _end(outcome: Outcome, machine: dict[str, Any] | None, threads: int) -> End:
