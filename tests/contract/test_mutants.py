@@ -17,6 +17,7 @@ from tests.contract.mutant import Mutant
 from tests.contract.mutants_backbones import BACKBONES
 from tests.contract.mutants_classic import CLASSIC
 from tests.contract.mutants_depth import DEPTH
+from tests.contract.mutants_health import HEALTH
 from tests.contract.mutants_parametrization import PARAMETRIZATION
 from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
@@ -333,6 +334,7 @@ SLOW = [
     *PARAMETRIZATION,
     *STATE,
     *TRAIN,
+    *HEALTH,
 ]
 
 

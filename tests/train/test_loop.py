@@ -246,6 +246,7 @@ def test_bfloat16_trains_to_about_the_same_loss(dataset: Dataset, tmp_path: Path
 def test_one_bad_gradient_ends_the_trial_and_touches_nothing_else(
     dataset: Dataset, tmp_path: Path
 ) -> None:
+    """Norms are read, never written through: CASES 36."""
     trial = Trial(trial_config(dataset), dataset, tmp_path)
     weight = trial.learner.model.blocks[1].get_parameter("feedforward.down.weight")
 

@@ -12,7 +12,7 @@ from depthbench.nn.model import Model
 from depthbench.nn.parameters import decayed
 from depthbench.shapes import Shape
 from depthbench.train.config import TrialConfig
-from depthbench.train.health import measure
+from depthbench.train.health.measure import measure
 from depthbench.train.loop import Trial
 from depthbench.train.optim import make_optimizer
 from tests.small import trial_config

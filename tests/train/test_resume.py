@@ -20,10 +20,12 @@ from depthbench.train.outcome import Outcome
 from tests.small import trial_config
 
 DESIGNS = ["prenorm", "hc", "attnres"]
+RESTLESS = {"every": 3, "update_every": 1, "window": 10, "window_least": 5, "spike_z": 0.5}
+"""Spikes within eight steps: health goes on from what a checkpoint holds."""
 
 
 def make(dataset: Dataset, folder: Path, **changes: Any) -> Trial:
-    settings = {"save_every": 2, "keep_last": 3} | changes
+    settings = {"save_every": 2, "keep_last": 3, "health": RESTLESS} | changes
     return Trial(trial_config(dataset, **settings), dataset, folder)
 
 
@@ -34,7 +36,8 @@ def run(trial: Trial, steps: int = 1000, **options: Any) -> Outcome:
 
 
 def assert_same(folder: Path, other: Path) -> None:
-    assert (folder / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    for name in ("metrics.jsonl", "health.json"):
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
     ends = [sorted((each / "checkpoints").iterdir())[-1] for each in (folder, other)]
     for name in ("model", "optimizer", "rng"):
         ours, theirs = (load_file(end / f"{name}.safetensors") for end in ends)
@@ -77,6 +80,19 @@ def test_killed_between_saves_loses_only_steps_since_the_last(
     trial.run(lambda steps, _: seen.append(steps), resume=True)
     assert seen[0] == 5
     assert_same(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_a_spike_goes_on(dataset: Dataset, tmp_path: Path) -> None:
+    """Stopped at every step, so also before, in and after spikes."""
+    changes = {"tokens": 64 * 14, "learning_rate": 0.1}
+    run(make(dataset, tmp_path / "whole", **changes))
+    for _ in range(13):
+        assert run(make(dataset, tmp_path / "parts", **changes), 1, resume=True).status == "stopped"
+    assert run(make(dataset, tmp_path / "parts", **changes), resume=True).status == "done"
+    assert_same(tmp_path / "parts", tmp_path / "whole")
+    told = (tmp_path / "parts" / "metrics.jsonl").read_text()
+    assert '"until": null' in told
+    assert '"until": 1' in told
 
 
 def test_divergence_goes_on_counting(dataset: Dataset, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from depthbench.designs import design_class
 from depthbench.designs.base import DesignConfig
 from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.model import ModelConfig
+from depthbench.train.health.config import HealthConfig
 
 
 class TrainConfig(Frozen):
@@ -56,6 +57,7 @@ class TrainConfig(Frozen):
     """Keep the checkpoint of the least validation loss as well."""
     micro_sequences: int | None = Field(default=None, ge=1)
     """Sequences of one forward; the gradients of a batch are summed over its parts. None = all."""
+    health: HealthConfig = HealthConfig()
 
     @property
     def steps(self) -> int:

@@ -15,7 +15,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
 from depthbench.train.checkpoint import Checkpoint, newest, prune, read, remove, save, sweep
 from depthbench.train.config import TrialConfig
-from depthbench.train.health import measure
+from depthbench.train.health.monitor import Monitor
 from depthbench.train.metrics import Listener, Metrics
 from depthbench.train.outcome import Divergence, Outcome, Step, is_finite
 from depthbench.train.step import (
@@ -27,9 +27,6 @@ from depthbench.train.step import (
 from depthbench.train.team import Solo, Team
 
 Status = Literal["done", "diverged", "stopped"]
-HEALTH_SEQUENCES = 2
-"""Sequences whose depth states are watched: enough for a mean, too few to cost time."""
-
 
 Report = Callable[[int, int], None]
 """``report(steps, tokens)`` is called as training goes on."""
@@ -60,7 +57,9 @@ class Trial:
         self.team = team or Solo()
         self.learner = Learner(config, dataset, self.team)
         self.notes = [*self.learner.notes, *self.team.notes()]
-        self.metrics = Metrics(folder, listeners)
+        self.monitor = Monitor(config.train, folder)
+        # first, so that others find its file up to date
+        self.metrics = Metrics(folder, [self.monitor, *listeners])
         self.validation = dataset.validation(config.train.length, config.train.validation_tokens)
         self.divergence = Divergence(config.train)
         self.done = 0
@@ -108,15 +107,19 @@ class Trial:
             self.seconds += time.perf_counter() - started
             self.done += 1
             reason = self.divergence.check(self.done - 1, made.loss, made.grad_norm)
-            record = self._record(made)
+            spikes = self._spikes(made)
+            record = self._record(made) | spikes
             if reason is not None:
-                self._log(record)
+                self._log(record | self._health_record())
                 self._remove()
                 return self._outcome("diverged", reason)
+            measured = self.done in evaluations or self.monitor.measures(self.done)
             if self.done in evaluations:
                 self.domains = self.evaluate()
-                record |= self._validation_record() | self._health_record()
-            if self.done in evaluations or self.done == 1 or self.done % train.log_every == 0:
+                record |= self._validation_record()
+            if measured:
+                record |= self._health_record()
+            if measured or spikes or self.done == 1 or self.done % train.log_every == 0:
                 self._log(record)
                 report(self.done, self._tokens(self.done))
             stopped = self.done < train.steps and self.team.totals([stop()]) != [0]
@@ -176,6 +179,7 @@ class Trial:
             "seconds": self.seconds,
             "domains": {name: asdict(part) for name, part in self.domains.items()},
             "best": self.best,
+            "health": self.monitor.state(),
         }
         save(self.checkpoints, self.done, self.config.id, tensors, state, self.team)
         best = self.best[0] if self.best and self.config.train.keep_best else None
@@ -195,6 +199,7 @@ class Trial:
         self.seconds = state["seconds"]
         self.domains = {name: LossSum(**part) for name, part in state["domains"].items()}
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+        self.monitor.restore(state["health"])
 
     def _outcome(self, status: Status, reason: str | None = None) -> Outcome:
         tokens = self._tokens(self.done)
@@ -242,11 +247,14 @@ class Trial:
         }
 
     def _health_record(self) -> dict[str, Any]:
-        tokens: Tensor = next(iter(self.validation.values())).inputs[:HEALTH_SEQUENCES]
-        learner = self.learner
-        with learner.autocast():
-            health = measure(learner.model, learner.optimizer, tokens.to(learner.device))
-        return {"health": health.resolved()}
+        sequences = self.config.train.health.sequences
+        tokens: Tensor = next(iter(self.validation.values())).inputs[:sequences]
+        return {"health": self.learner.health(tokens).record()}
+
+    def _spikes(self, made: Step) -> dict[str, Any]:
+        """What stands out in this step, where anything does."""
+        seen = self.monitor.sees_updates(self.done) and is_finite(made.grad_norm)
+        return self.monitor.watch(self.done, made, self.learner.update_norms() if seen else None)
 
     def _log(self, record: dict[str, Any]) -> None:
         if self.team.main:

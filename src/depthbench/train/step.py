@@ -14,6 +14,8 @@ from depthbench.machine import choose_dtype
 from depthbench.nn.backbones import backbone_kind
 from depthbench.nn.branch import Load
 from depthbench.train.config import TrialConfig
+from depthbench.train.health.measure import Health, measure
+from depthbench.train.health.sums import blocks_of, update_squares
 from depthbench.train.optim import make_optimizer
 from depthbench.train.outcome import Step, is_finite
 from depthbench.train.team import Team
@@ -98,6 +100,17 @@ class Learner:
         """Matrix products in the trial's dtype; weights stay float32."""
         low = self.dtype != torch.float32
         return torch.autocast(self.device.type, self.dtype if low else None, enabled=low)
+
+    def health(self, tokens: Tensor) -> Health:
+        """What there is to see by depth after a step, with states on ``tokens``."""
+        low = self.dtype != torch.float32
+        autocast = self.autocast() if low else None
+        return measure(self.model, self.optimizer, tokens.to(self.device), autocast)
+
+    @torch.no_grad()
+    def update_norms(self) -> list[float]:
+        """Norm of the last step of every block, without decay."""
+        return update_squares(blocks_of(self.model), self.optimizer).sqrt().tolist()
 
     @torch.no_grad()
     def loss_on(self, texts: ValidationSet) -> LossSum:
