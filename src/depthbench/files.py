@@ -44,6 +44,18 @@ def save_atomic(path: Path, save: Callable[[str], object], beside: Path | None =
             Path(temporary).unlink(missing_ok=True)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Put ``text`` in place as ``path``, whole for every reader, but not durably.
+
+    For what may be lost with the power, where waiting for the disk costs more; one process
+    writes it. Raises `OSError`.
+    """
+    # always the same name: what a kill leaves behind is used up by the next write
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space, or name a folder on another disk"

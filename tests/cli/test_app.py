@@ -6,7 +6,7 @@ from depthbench.cli import app as command
 from depthbench.cli.app import execute
 
 Capture = pytest.CaptureFixture[str]
-COMMANDS = ("run", "demo", "compare", "report", "shapes", "designs", "check")
+COMMANDS = ("run", "demo", "compare", "watch", "report", "shapes", "designs", "check")
 
 
 @pytest.fixture(autouse=True)

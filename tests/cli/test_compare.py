@@ -51,6 +51,7 @@ def test_everything_lies_in_one_folder(done: Path) -> None:
     names = {path.name for path in done.iterdir()} - {".lock"}
     assert names == {
         "compare.toml",
+        "status.json",
         "results.jsonl",
         "trials",
         "comparison.json",

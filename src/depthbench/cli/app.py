@@ -15,6 +15,7 @@ from depthbench.cli import (
     run,
     shapes,
     train,
+    watch,
 )
 from depthbench.errors import DepthbenchError
 
@@ -28,7 +29,20 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for group in (run, report, compare, shapes, designs, check, coordcheck, generate, train, data):
+    groups = (
+        run,
+        report,
+        compare,
+        watch,
+        shapes,
+        designs,
+        check,
+        coordcheck,
+        generate,
+        train,
+        data,
+    )
+    for group in groups:
         group.register(app)
     return app
 

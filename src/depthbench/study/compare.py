@@ -13,10 +13,9 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.study.budget import Budget, budget_of, check_budgets, excess, fitted
 from depthbench.study.config import Resources
-from depthbench.study.engine import HERE, Ended, Need, Place, Running, Setup, drive
-from depthbench.study.engines import open_engine
+from depthbench.study.engine import HERE, Ended, Need, Place, Running, Setup
 from depthbench.study.plan import Planned
-from depthbench.study.run import explicit, locked, row_of
+from depthbench.study.run import carry_out, explicit, locked, row_of
 from depthbench.study.single import RunConfig
 from depthbench.study.store import Row, Store
 from depthbench.train.config import TrialConfig
@@ -184,12 +183,9 @@ def train_comparison(
     watch: Callable[[list[Running], list[Planned]], None] = lambda *_: None,
 ) -> list[Row]:
     """Train the trials that are missing; the rows of all."""
-    with locked(comparison.folder):
-        if comparison.needed():
-            need = Need(Resources(), comparison.config.a.train.device)
-            setup = Setup(place, need, comparison.dataset.folder, comparison.folder)
-            engine = open_engine(setup)
-            drive(engine, comparison.needed, lambda end: finished(comparison.add(end)), watch)
+    need = Need(Resources(), comparison.config.a.train.device)
+    setup = Setup(place, need, comparison.dataset.folder, comparison.folder)
+    carry_out(setup, comparison.needed, lambda end: finished(comparison.add(end)), watch)
     ids = {trial.id for trial in comparison.planned()}
     return [row for row in comparison.store.rows() if row.id in ids]
 

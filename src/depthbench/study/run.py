@@ -21,6 +21,7 @@ from depthbench.study.plan import Planned, ResolvedStudy, belonging, plan, resol
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row, Store
 from depthbench.train.config import TrainConfig
+from depthbench.train.status import reported
 
 FILE = "study.toml"
 
@@ -140,10 +141,21 @@ def train_study(
     Raises `DepthbenchError` for an engine that is not there, and where no trial can run.
     """
     setup = Setup(place, need_of(study.resolved.study), study.dataset.folder, study.folder)
-    with locked(study.folder):
-        if study.needed():
-            drive(open_engine(setup), study.needed, lambda ended: finished(study.add(ended)), watch)
+    carry_out(setup, study.needed, lambda ended: finished(study.add(ended)), watch)
     return belonging(study.resolved, study.store.rows())
+
+
+def carry_out(
+    setup: Setup,
+    needed: Callable[[], list[Planned]],
+    record: Callable[[Ended], None],
+    watch: Callable[[list[Running], list[Planned]], None],
+) -> None:
+    """`drive` in the folder of ``setup``, which nobody else trains meanwhile."""
+    with locked(setup.folder):
+        if needed():
+            with reported(setup.folder):
+                drive(open_engine(setup), needed, record, watch)
 
 
 def need_of(config: StudyConfig) -> Need:

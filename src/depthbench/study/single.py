@@ -22,6 +22,7 @@ from depthbench.study.store import Row
 from depthbench.train.config import TrainConfig, TrialConfig, told
 from depthbench.train.loop import Report, Trial
 from depthbench.train.outcome import Outcome
+from depthbench.train.status import StatusFile
 from depthbench.train.team import Team
 from depthbench.train.trackers import listeners
 
@@ -88,7 +89,8 @@ def train_single(
     writes the row and returns it.
     """
     started = time.perf_counter()
-    trial = Trial(config.trial(dataset), dataset, folder, listeners(log), team=team)
+    hearing = [StatusFile(), *listeners(log)]
+    trial = Trial(config.trial(dataset), dataset, folder, hearing, team=team)
     if trial.team.main:
         (folder / RESULT).unlink(missing_ok=True)
     outcome = trial.run(report, resume=resume, stop=stop)

@@ -22,6 +22,7 @@ from depthbench.study.rows import this_machine
 from depthbench.train.config import TrialConfig
 from depthbench.train.loop import Trial
 from depthbench.train.outcome import Outcome
+from depthbench.train.status import StatusFile
 from depthbench.train.stop import Stop
 from depthbench.train.trackers import listeners
 
@@ -99,7 +100,7 @@ def _train(job: Job, folder: Path, line: Line) -> End:
 
         # the study has read every shard when it began
         dataset = Dataset.open(Path(job.data), content=False)
-        trial = Trial(config, dataset, folder, listeners(job.log), team)
+        trial = Trial(config, dataset, folder, [StatusFile(), *listeners(job.log)], team)
         outcome = trial.run(line.progress, resume=True, stop=stop)
     machine = this_machine(config.train).resolved() if job.elsewhere else None
     return _end(outcome, machine, job.threads)

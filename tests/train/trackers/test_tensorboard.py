@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from depthbench.cli.app import execute
 from depthbench.files import read_lines
 from depthbench.study.engine import Place
 from depthbench.study.run import open_study, train_study
-from depthbench.train.trackers.relay import flatten
-from tests.small import study_config, write_text
+from depthbench.train.loop import Trial
+from depthbench.train.trackers.relay import Relay, flatten
+from depthbench.train.trackers.tensorboard import TensorBoard
+from tests.small import make_dataset, study_config, trial_config, write_text
 
 TINY = ["shape.layers=2", "shape.width=16", "shape.heads=2", "shape.ffn=24", "train.length=16"]
 SHORT = [*TINY, "train.sequences=4", "train.validation_tokens=256", "train.log_every=1"]
@@ -73,6 +76,20 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert texts(folder, "outcome") == [(8, {"status": "done", "reason": None, "steps": 8})]
 
 
+def test_what_lies_behind_the_checkpoint_is_taken_back(tmp_path: Path) -> None:
+    dataset, folder = make_dataset(tmp_path), tmp_path / "run"
+    for stop in (5, 99):
+        asked = iter(range(1, 100))
+        trial = Trial(trial_config(dataset, save_every=3), dataset, folder, [Relay(TensorBoard())])
+        trial.run(lambda *_: None, stop=lambda s=stop, a=asked: next(a) >= s, resume=True)
+        # as a kill leaves it: two steps behind the checkpoint
+        if stop == 5:
+            rmtree(folder / "checkpoints" / "step-000005")
+    assert len(list((folder / "tensorboard").iterdir())) == 2
+    assert_equal_to_metrics(folder)
+
+
+@pytest.mark.slow
 def test_killed_and_continued_it_shows_every_step_once(tmp_path: Path) -> None:
     long = ["train.tokens=7680", "train.save_every=20"]
     environment = {**os.environ, "DEPTHBENCH_CACHE": str(tmp_path / "cache")}

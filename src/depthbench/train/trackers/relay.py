@@ -11,7 +11,7 @@ from pydantic import Field
 from depthbench.config import Frozen, digest_of
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
-from depthbench.files import make_folder, read_lines
+from depthbench.files import make_folder, read_lines, replace_text
 from depthbench.train.config import TrialConfig
 from depthbench.train.metrics import METRICS, TIMING, Listener
 from depthbench.train.outcome import Outcome
@@ -99,9 +99,7 @@ class Relay(Listener):
         self.mark = self.mark.model_copy(update={"step": step})
         # no fsync: losing it sends a step twice, which is less bad than waiting for the disk
         make_folder(self.path.parent)
-        new = self.path.with_suffix(".new")
-        new.write_text(self.mark.model_dump_json())
-        new.replace(self.path)
+        replace_text(self.path, self.mark.model_dump_json())
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Whatever a tool or its network does, training goes on."""

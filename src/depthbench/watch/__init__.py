@@ -1,0 +1,1 @@
+"""Runs as they go on, read from their folders and never written to."""
