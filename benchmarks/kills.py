@@ -62,7 +62,9 @@ def compare(whole: Path, killed: Path) -> list[str]:
     if names[0] != names[1]:
         found.append(f"files: {sorted(set(names[0]) ^ set(names[1]))}")
     for name in names[0]:
-        if (whole / name).is_file() and not Path(name).name.startswith(("timing", "status", ".lock")):
+        if (whole / name).is_file() and not Path(name).name.startswith(
+            ("timing", "status", ".lock")
+        ):
             one, other = (each / name for each in (whole, killed))
             if name.endswith("json"):
                 rows = [_without_times(json.loads(each.read_text())) for each in (one, other)]
