@@ -160,11 +160,11 @@ def test_the_four_observations(comparison: Comparison, found: Contrast) -> None:
             assert len(mine) == size
             for depth in range(size):
                 assert mine[depth] == statistics.fmean(one[signal][depth] for one in health)
-    # half of eight steps: a line through four losses, by the closed form of least squares
-    assert seen.slope.steps == 4
+    # a line through eight losses, by the closed form of least squares: Σ (x - x̄)² = 42
+    assert seen.slope.steps == 8
     for seed in SEEDS:
-        loss = [record["train_loss"] for record in records[0, seed][:4]]
-        slope = sum((x - 2.5) * y for x, y in enumerate(loss, start=1)) / 5
+        loss = [record["train_loss"] for record in records[0, seed]]
+        slope = sum((x - 4.5) * y for x, y in enumerate(loss, start=1)) / 42
         assert seen.slope.a[seed] == pytest.approx(100 * slope)
     assert seen.slope.difference is not None
     assert seen.slope.difference.mean == pytest.approx(

@@ -14,6 +14,7 @@ from depthbench.study.contrast_words import tell
 from depthbench.study.paired import exact, interval
 from depthbench.study.shared import SharedStart
 from depthbench.study.single import RunConfig
+from depthbench.train.health.history import Finding, Kind, Severity
 
 BUDGET = Budget(tokens=512, sequences=4, length=16, parameters=1000, flops_per_token=6000.0)
 
@@ -33,7 +34,10 @@ def side(label: str, bits: Sequence[float], seconds: float | None = 0.01) -> Sid
     )
 
 
-def result(a: SideResult, b: SideResult) -> Contrast:
+def result(
+    a: SideResult, b: SideResult, findings: dict[str, dict[int, list[Finding]]] | None = None
+) -> Contrast:
+    findings = findings or {}
     lead = lead_of(a, b, 0.95)
     slope = LossSlope(steps=4, a={}, b={}, difference=None)
     config = CompareConfig(
@@ -58,7 +62,7 @@ def result(a: SideResult, b: SideResult) -> Contrast:
         config={},
         finished="",
     )
-    return tell(found, config, ["B was narrowed"], [])
+    return tell(found, config, ["B was narrowed"], [], findings)
 
 
 def test_a_clear_difference_is_told_with_its_interval() -> None:
@@ -127,6 +131,22 @@ def test_time_and_changes_are_warned_of() -> None:
     assert not any("Time" in text for text in close.warnings)
     unknown = result(side("a", [3.0] * 3, None), side("b", [3.1] * 3, 0.02))
     assert not any("Time" in text for text in unknown.warnings)
+
+
+def test_what_the_health_watch_found_is_counted_by_seeds() -> None:
+    def finding(kind: Kind, severity: Severity) -> Finding:
+        return Finding(kind=kind, severity=severity, step=1, numbers={}, words="x")
+
+    spike, note = finding("loss_spike", "warning"), finding("gradient_spike", "note")
+    found = result(
+        side("a", [3.0] * 3),
+        side("b", [3.1] * 3),
+        {"a": {0: [note]}, "b": {0: [spike, spike], 1: [spike, finding("not_finite", "problem")]}},
+    )
+    assert found.warnings[-1] == (
+        "Health of b: loss spike (2 seeds) and not finite (1 seed); see health.json of its trials."
+    )
+    assert not any("Health of a" in text for text in found.warnings)
 
 
 @pytest.mark.parametrize("seeds", [3, 5])

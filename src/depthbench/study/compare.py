@@ -46,8 +46,6 @@ class CompareConfig(Frozen):
     window: int | None = Field(default=None, ge=1)
     """Steps over which the difference of training losses is averaged; None = as many as give
     about 100 points."""
-    slope_steps: int = Field(default=200, ge=2)
-    """First steps over which the slope of the training loss is measured; half the run at most."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

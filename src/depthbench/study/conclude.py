@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from depthbench.study import contrast_words
 from depthbench.study.budget import Budget
 from depthbench.study.compare import CompareConfig, Comparison
@@ -25,6 +23,9 @@ from depthbench.study.paired import exact, interval
 from depthbench.study.shared import shared_start
 from depthbench.study.store import Machine, Row
 from depthbench.study.verdict import CLAIM_SEEDS, CLAIM_STANDARD_ERRORS
+from depthbench.train.health.findings import read_report
+from depthbench.train.health.history import Finding, History
+from depthbench.train.health.loss_rules import loss_slope
 
 POINTS = 100
 """Windows of the training curve, unless a window is given."""
@@ -68,7 +69,16 @@ def contrast(comparison: Comparison) -> Contrast:
         config=comparison.resolved.resolved(),
         finished=max((row.finished for row in over), default=""),
     )
-    return contrast_words.tell(found, config, comparison.resolved.notes, over)
+    findings = {
+        label: {seed: _findings(comparison, row) for seed, row in side.items()}
+        for label, side in zip(config.labels, sides, strict=True)
+    }
+    return contrast_words.tell(found, config, comparison.resolved.notes, over, findings)
+
+
+def _findings(comparison: Comparison, row: Row) -> tuple[Finding, ...]:
+    report = read_report(comparison.folder / "trials" / row.id)
+    return () if report is None else report.findings
 
 
 def side_result(
@@ -165,7 +175,6 @@ def curve_of(a: Records, b: Records, config: CompareConfig) -> Curve | None:
 
 def observe(a: Records, b: Records, config: CompareConfig) -> Observations:
     """The four observations, from the metrics of both sides."""
-    steps = min(config.slope_steps, config.a.train.steps // 2)
 
     def by_depth(signal: str) -> tuple[ByDepth, ...]:
         ours, theirs = _signal(a, signal), _signal(b, signal)
@@ -175,34 +184,32 @@ def observe(a: Records, b: Records, config: CompareConfig) -> Observations:
         )
 
     return Observations(
-        slope=_slopes(a, b, steps, config.confidence),
+        slope=_slopes(a, b, config),
         gradient_norm=by_depth("gradient_norm"),
         state_variance=by_depth("state_variance"),
         neighbour_cosine=by_depth("neighbour_cosine"),
     )
 
 
-def _slopes(a: Records, b: Records, steps: int, confidence: float) -> LossSlope:
+def _slopes(a: Records, b: Records, config: CompareConfig) -> LossSlope:
+    """As the health watch of a single trial measures it."""
+    train = config.a.train
+
     def slopes(side: Records) -> dict[int, float]:
-        known = {seed: _slope(_losses(records), steps) for seed, records in side.items()}
-        return {seed: slope for seed, slope in known.items() if slope is not None}
+        known = {
+            seed: loss_slope(History(train, losses=list(_losses(records).items())))
+            for seed, records in side.items()
+        }
+        return {seed: slope.nats_per_100_steps for seed, slope in known.items() if slope}
 
     ours, theirs = slopes(a), slopes(b)
     pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     return LossSlope(
-        steps=steps,
+        steps=min(train.health.slope_steps, train.steps),
         a=ours,
         b=theirs,
-        difference=interval(pairs, confidence) if pairs else None,
+        difference=interval(pairs, config.confidence) if pairs else None,
     )
-
-
-def _slope(losses: dict[int, float], steps: int) -> float | None:
-    early = {step: loss for step, loss in losses.items() if step <= steps}
-    if len(early) < 2:
-        return None
-    line = np.polynomial.Polynomial.fit(list(early), list(early.values()), 1).convert()
-    return 100 * float(line.coef[1])
 
 
 def _losses(records: Sequence[dict[str, Any]]) -> dict[int, float]:

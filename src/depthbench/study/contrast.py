@@ -75,7 +75,10 @@ class ByDepth(Frozen):
 
 
 class LossSlope(Frozen):
-    """Least squares of the training loss on the first steps, in nats per token for 100 steps."""
+    """Least squares of the training loss on the first steps, in nats per token for 100 steps.
+
+    Over as many steps as ``train.health.slope_steps`` says.
+    """
 
     steps: int
     a: dict[int, float]

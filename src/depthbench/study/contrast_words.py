@@ -1,7 +1,7 @@
 """A comparison in plain words: what was shown, what was not, and what weakens it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from depthbench.study.compare import CompareConfig
 from depthbench.study.contrast import Contrast, Lead
@@ -9,21 +9,31 @@ from depthbench.study.paired import Interval
 from depthbench.study.store import Row
 from depthbench.study.verdict import CLAIM_SEEDS
 from depthbench.study.words import counted, listed, worse_than_unigram
+from depthbench.train.health.history import Finding
 
 UNIT = "bits per byte"
 THEIRS = "part of a difference may be due to them"
 
 
 def tell(
-    contrast: Contrast, config: CompareConfig, notes: Sequence[str], rows: Sequence[Row]
+    contrast: Contrast,
+    config: CompareConfig,
+    notes: Sequence[str],
+    rows: Sequence[Row],
+    findings: Mapping[str, Mapping[int, Sequence[Finding]]],
 ) -> Contrast:
-    """``contrast`` with its sentences; ``notes`` say what was changed before training."""
+    """``contrast`` with its sentences.
+
+    ``notes`` say what was changed before training; ``findings`` are those of the health watch, by
+    label and seed.
+    """
     warnings = [
         *(f"{note}." for note in notes),
         *_lost(contrast),
         *_unequal(contrast, config),
         *_rates(contrast),
         *_weak(rows),
+        *(text for label, seeds in findings.items() for text in _health(label, seeds)),
     ]
     return contrast.model_copy(
         update={
@@ -165,6 +175,20 @@ def _weak(rows: Sequence[Row]) -> list[str]:
         f"{counted(len(worse), 'trial')} did not beat the unigram entropy of the text: "
         "train longer or change the learning rate."
     ]
+
+
+def _health(label: str, findings: Mapping[int, Sequence[Finding]]) -> list[str]:
+    """What the health watch took for more than a note: each kind once, with its seeds."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for seed, found in findings.items():
+        for key in dict.fromkeys((one.severity, one.kind) for one in found):
+            seeds.setdefault(key, []).append(seed)
+    parts = [
+        f"{kind.replace('_', ' ')} ({counted(len(having), 'seed')})"
+        for (severity, kind), having in seeds.items()
+        if severity != "note"
+    ]
+    return [f"Health of {label}: {listed(parts)}; see health.json of its trials."] if parts else []
 
 
 def _facts(contrast: Contrast) -> list[str]:

@@ -12,6 +12,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.study.single import RESULT
 from depthbench.study.words import counted
 from depthbench.train.config import TrialConfig
+from depthbench.train.health import findings
 from depthbench.train.metrics import METRICS, TIMING
 from depthbench.train.status import read_status
 from depthbench.watch.tail import Tail
@@ -20,7 +21,6 @@ POINTS = 60
 """Stretches that the loss curve is shown in."""
 RECENT = 20
 """Records over which the speed is measured."""
-HEALTH = "health.json"
 CONFIG = "config.json"
 
 State = Literal["waiting", "running", "done", "diverged", "failed", "stopped", "lost"]
@@ -201,7 +201,7 @@ def _result(folder: Path, config: TrialConfig | None) -> dict[str, Any] | None:
 
 def _findings(folder: Path) -> tuple[Found, ...]:
     try:
-        report = json.loads((folder / HEALTH).read_text(encoding="utf-8"))
+        report = json.loads((folder / findings.FILE).read_text(encoding="utf-8"))
         found = report["findings"]
         return tuple(
             Found(severity=one["severity"], step=one.get("step"), words=one["words"])
