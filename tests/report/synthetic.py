@@ -14,6 +14,10 @@ from depthbench.shapes import Shape
 from depthbench.study.config import StudyConfig
 from depthbench.study.plan import Planned, ResolvedStudy, plan
 from depthbench.study.store import DomainLoss, Machine, Parameters, Row
+from depthbench.train.config import TrainConfig
+from depthbench.train.health.findings import report_of
+from depthbench.train.health.history import History
+from depthbench.train.health.spikes import Spike
 
 NATS_PER_BIT = math.log(2)
 SHAPES = ((2, 136), (4, 96), (8, 68), (16, 48))
@@ -25,6 +29,7 @@ CURVES = {
 }
 SEED_OFFSETS = (-0.008, 0.0, 0.008)
 DATA_HASH = "d0d0cafe1234"
+SPIKE = Spike(signal="loss", step=470, value=9.5, usual=3.25, z=21.5, until=480)
 MACHINE = Machine(
     host="bench",
     platform="Linux",
@@ -191,6 +196,7 @@ def write_metrics(folder: Path, one: Row, records: int = 60) -> None:
     noise = np.random.default_rng([one.seed, one.shape.layers, len(one.label)])
     final = one.loss.nats_per_token if one.loss else 6.5
     lines: list[str] = []
+    history = History(TrainConfig())
     last = records if one.status == "done" else records // 3
     for index in range(1, last + 1):
         share = index / records
@@ -203,7 +209,33 @@ def write_metrics(folder: Path, one: Row, records: int = 60) -> None:
             "learning_rate": one.learning_rate,
             "grad_norm": 1.0,
         }
+        if index % 4 == 0:
+            record["health"] = made_up_health(one, index)
+        if (one.label, one.seed, index) == ("hc", 0, 30):
+            record["spikes"] = [SPIKE.resolved()]
+        history.add(record)
         lines.append(json.dumps(record))
     path = folder / "trials" / one.id / "metrics.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if one.status == "diverged":
+        history.diverged = (history.step, one.reason or "")
+    if one.status != "failed":
+        report_of(history).write(path.parent)
+
+
+def made_up_health(one: Row, index: int) -> dict[str, Any]:
+    """Powers of ten by depth, so that maps are told apart; the bottom of `deepnorm` starves."""
+    layers = one.shape.layers
+    blocks = [10.0**-b for b in range(layers)]
+    low = 1e-9 if one.label == "deepnorm" else 1.0
+    return {
+        "gradient_norm": blocks,
+        "update_over_weight": [1e-3] * layers,
+        "second_moment": [low, *[1.0] * (layers - 1)],
+        "output_norm": [float(index)] * (2 * layers),
+        "output_variance": [1.0] * (2 * layers),
+        "state_rms": [0.1] * (layers + 1),
+        "state_variance": [0.01] * (layers + 1),
+        "neighbour_cosine": [0.5] * layers,
+    }

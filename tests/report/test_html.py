@@ -73,8 +73,8 @@ def test_learning_rate_figure_marks_the_chosen_rate(page: Page) -> None:
 def test_training_figure_has_every_trial_of_the_curves(page: Page) -> None:
     traces = page.payload["figures"]["training"]["data"]
     assert len(traces) == 48  # 4 designs × 4 shapes × 3 seeds
-    assert {t["meta"]["panel"] for t in traces if t["visible"]} == {16}
-    finished = next(t for t in traces if t["meta"] == {"label": "hc", "panel": 16})
+    assert {t["meta"]["shown"]["depth"] for t in traces if t["visible"]} == {16}
+    finished = next(t for t in traces if t["meta"] == {"label": "hc", "shown": {"depth": 16}})
     assert finished["x"][-1] == 60 * 16 * 2048
 
 

@@ -14,8 +14,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from depthbench.files import write_atomic
-from depthbench.report import facts
+from depthbench.report import facts, health
 from depthbench.report.figures import write_figures
+from depthbench.report.health_plots import health_figures, shown_signals
 from depthbench.report.plots import all_labels, interactive, panels
 from depthbench.report.study import StudyData, depths, load, published
 from depthbench.report.style import Mark, marks
@@ -50,10 +51,11 @@ def write_report(folder: Path, published: bool = False, out: Path | None = None)
 
 def render(study: StudyData, with_published: bool = False) -> str:
     """The page as one string; everything from the study is escaped."""
+    style = marks(all_labels(study, with_published))
     return render_page(
         "template.html",
-        interactive(study, with_published),
-        marks(all_labels(study, with_published)),
+        interactive(study, with_published) | health_figures(study.courses, style),
+        style,
         study=study,
         verdict=study.verdict,
         ours={design.label for design in study.verdict.designs},
@@ -62,6 +64,8 @@ def render(study: StudyData, with_published: bool = False) -> str:
         panels=panels(study),
         domains=facts.domains(study.rows),
         facts=facts,
+        health=health,
+        signals=shown_signals(study.courses),
     )
 
 

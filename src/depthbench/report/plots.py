@@ -1,7 +1,8 @@
 """The report's interactive figures as plotly data; the page gives them the colours of its theme.
 
-Every trace names its design in ``meta.label``, by which the page paints and highlights it. Words
-that come from the user are escaped, because plotly reads a subset of HTML.
+Every trace names its design in ``meta.label``, by which the page paints and highlights it, and in
+``meta.shown`` what must be chosen for it to be seen, where the page shows one of many. Words that
+come from the user are escaped, because plotly reads a subset of HTML.
 """
 
 import math
@@ -127,7 +128,7 @@ def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
 
 
 def training_plot(study: StudyData, style: dict[str, Mark]) -> go.Figure:
-    """Training loss against tokens; the page shows one depth at a time (``meta.panel``)."""
+    """Training loss against tokens; the page shows one depth at a time (``meta.shown``)."""
     figure = new_figure("training loss, nats per token")
     deepest = max(curve.row.shape.layers for curve in study.curves)
     for curve in study.curves:
@@ -199,7 +200,7 @@ def new_line(
         mode="lines+markers",
         line={"dash": mark.dash, "width": 2.2},
         marker={"symbol": mark.symbol, "size": 9, "opacity": 1},
-        meta={"label": label, "panel": panel},
+        meta={"label": label, "shown": {} if panel is None else {"depth": panel}},
     )
 
 
@@ -286,7 +287,7 @@ def _add_crosses(
             hovertemplate=HOVER,
             mode="markers",
             marker={"symbol": "x-thin", "size": 10, "line": {"width": 2.5}},
-            meta={"label": label, "panel": None},
+            meta={"label": label, "shown": {}},
         )
     )
 

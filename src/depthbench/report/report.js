@@ -8,11 +8,13 @@
   const clear = document.querySelector(".chip.clear");
   const config = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
   let chosen = null;
-  let panel = null;
+  // what is chosen of each group of which the page shows one: depth, trial, signal
+  const choice = {};
 
   const colour = (label) => payload.marks[label][dark.matches ? "dark" : "light"];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const opacity = (trace) => (chosen === null || trace.meta.label === chosen ? 1 : 0.1);
+  const alone = (trace) => "trial" in trace.meta.shown;
+  const opacity = (trace) => (chosen === null || alone(trace) || trace.meta.label === chosen ? 1 : 0.1);
 
   function painted(trace) {
     const own = colour(trace.meta.label);
@@ -20,7 +22,13 @@
     copy.marker = { ...trace.marker, color: own, line: { ...(trace.marker || {}).line, color: own } };
     if (trace.line) copy.line = { ...trace.line, color: own };
     if (trace.error_y) copy.error_y = { ...trace.error_y, color: own };
-    if (trace.meta.panel !== null && panel !== null) copy.visible = trace.meta.panel === panel;
+    const asked = Object.entries(trace.meta.shown).filter(([group]) => group in choice);
+    if (asked.length) copy.visible = asked.every(([group, one]) => choice[group] === String(one));
+    if (trace.colorbar) {
+      const font = { color: css("--soft"), size: narrow.matches ? 10 : 12 };
+      const title = { ...trace.colorbar.title, side: "right", font };
+      copy.colorbar = { ...trace.colorbar, tickfont: font, title };
+    }
     copy.hoverlabel = { bgcolor: css("--card"), bordercolor: own, font: { color: css("--ink") } };
     return copy;
   }
@@ -30,7 +38,11 @@
     const small = narrow.matches ? { size: 11 } : { size: 13 };
     const font = { family: css("font-family") || getComputedStyle(document.body).fontFamily, color: css("--soft"), ...small };
     const title = (old) => ({ ...old, font: { ...font, color: css("--ink") } });
-    const xaxis = { ...layout.xaxis, ...axis, title: title(layout.xaxis.title) };
+    const themedAxes = {};
+    for (const name of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
+      themedAxes[name] = { ...layout[name], ...axis, title: title(layout[name].title) };
+    }
+    const xaxis = themedAxes.xaxis;
     if (narrow.matches) {
       xaxis.title.text = xaxis.title.text.replace(", at L layers", "").replace(" and narrower", "");
       if (xaxis.tickvals && xaxis.tickvals.length > 5) {
@@ -38,7 +50,7 @@
         xaxis.ticktext = xaxis.ticktext.filter((_, index) => index % 2 === 0);
       }
     }
-    return { ...layout, font, xaxis, yaxis: { ...layout.yaxis, ...axis, title: title(layout.yaxis.title) },
+    return { ...layout, font, ...themedAxes,
       modebar: { color: css("--soft"), activecolor: css("--accent"), bgcolor: "rgba(0,0,0,0)" } };
   }
 
@@ -96,18 +108,29 @@
   }
   for (const chip of chips) chip.addEventListener("click", () => choose(chip.dataset.label));
   clear.addEventListener("click", () => choose(chosen));
-  for (const button of document.querySelectorAll(".panel")) {
+  for (const button of document.querySelectorAll("button.panel")) {
+    const { group, panel } = button.dataset;
+    if (button.getAttribute("aria-pressed") === "true") choice[group] = panel;
     button.addEventListener("click", () => {
-      panel = Number(button.dataset.panel);
-      for (const other of document.querySelectorAll(".panel")) {
+      choice[group] = panel;
+      for (const other of document.querySelectorAll(`button.panel[data-group="${group}"]`)) {
         other.setAttribute("aria-pressed", String(other === button));
       }
       draw();
     });
   }
+  for (const list of document.querySelectorAll("select.panel")) {
+    choice[list.dataset.group] = list.value;
+    list.addEventListener("change", () => {
+      choice[list.dataset.group] = list.value;
+      draw();
+    });
+  }
   draw();
   for (const plot of plots) {
-    plot.on("plotly_click", (event) => choose(event.points[0].data.meta.label));
+    plot.on("plotly_click", (event) => {
+      if (!alone(event.points[0].data)) choose(event.points[0].data.meta.label);
+    });
   }
   dark.addEventListener("change", draw);
   narrow.addEventListener("change", draw);

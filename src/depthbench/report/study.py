@@ -9,6 +9,8 @@ from pathlib import Path
 from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import read_lines
+from depthbench.report.health import Course, Watched, courses, watched
+from depthbench.report.thin import stretches
 from depthbench.study.findings import DesignFinding, Verdict
 from depthbench.study.plan import ResolvedStudy, belonging, plan
 from depthbench.study.store import SCHEMA_VERSION, Row, Store
@@ -44,6 +46,10 @@ class StudyData:
     """Of the trials at each design's used learning rate."""
     unfinished: int
     """Trials that the config needs and that have no row yet."""
+    watched: list[Watched]
+    """Every trial that was watched, with its findings."""
+    courses: list[Course]
+    """Of the best and the worst shape of every design."""
 
 
 class Published(Frozen):
@@ -99,6 +105,8 @@ def load(folder: Path) -> StudyData:
         verdict=verdict,
         curves=[curve for row in on_curve if (curve := training_curve(store, row))],
         unfinished=_unfinished(resolved, rows),
+        watched=watched(store, rows),
+        courses=courses(store, rows, verdict),
     )
 
 
@@ -118,12 +126,11 @@ def training_curve(store: Store, row: Row) -> TrainingCurve | None:
     ]
     if not points:
         return None
-    size = -(-len(points) // CURVE_POINTS)
-    stretches = [points[start : start + size] for start in range(0, len(points), size)]
+    parts = stretches(points, CURVE_POINTS)
     return TrainingCurve(
         row=row,
-        tokens=[stretch[-1][0] for stretch in stretches],
-        nats_per_token=[sum(loss for _, loss in s) / len(s) for s in stretches],
+        tokens=[part[-1][0] for part in parts],
+        nats_per_token=[sum(loss for _, loss in part) / len(part) for part in parts],
     )
 
 
