@@ -43,7 +43,8 @@ class Frozen(BaseModel):
     @classmethod
     def _as_given(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         result = handler(value)
-        _refuse_conversion(value, result)
+        if result is not value:
+            _refuse_conversion(value, result)
         return result
 
     @classmethod
@@ -93,6 +94,8 @@ def by_name(parse: Callable[[Any], Any]) -> BeforeValidator:
 
 def _refuse_conversion(given: Any, result: Any) -> None:
     """Raise `ValueError` where text or true/false became a number, or a number true/false."""
+    if given is result:
+        return
     if isinstance(given, dict) and isinstance(result, dict):
         given, result = list(given.values()), list(result.values())
     if isinstance(given, list | tuple) and isinstance(result, list | tuple):

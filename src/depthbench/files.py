@@ -117,15 +117,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     A last line without its end is left out, as `append_line` cuts it off. Raises `DepthbenchError`
     for any other line that is no JSON object, and for a file that cannot be read.
     """
+    return [_record(path, n, line) for n, line in enumerate(whole_lines(path), 1) if line.strip()]
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of ``path`` that have their end; none when there is no such file.
+
+    Raises `DepthbenchError` for a file that cannot be read.
+    """
     if not path.exists():
         return []
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        return path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
         raise DepthbenchError(
             f"{path} cannot be read: {error.strerror or error}. Check its permissions"
         ) from None
-    return [_record(path, n, line) for n, line in enumerate(lines, start=1) if line.strip()]
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:

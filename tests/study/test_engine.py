@@ -134,6 +134,33 @@ def test_trials_run_side_by_side_and_report_their_outcome(
     assert (tmp_path / "trials" / one.id / "metrics.jsonl").exists()
 
 
+def test_a_process_takes_the_next_trial_and_a_new_one_follows_a_failed(
+    pool: Pool, dataset: Dataset, tmp_path: Path
+) -> None:
+    bad = planned(dataset, seed=2)
+    (tmp_path / "trials" / bad.id / "metrics.jsonl").mkdir(parents=True)
+    pids = []
+    for trial in (planned(dataset), planned(dataset, seed=1), bad, planned(dataset, seed=3)):
+        pool.start(trial)
+        pids.append(pool.running[0].pid)
+        end_of(pool)
+    assert pids[0] == pids[1] == pids[2] != pids[3]
+
+
+def test_a_process_that_dies_between_trials_breaks_the_next_off(
+    pool: Pool, dataset: Dataset
+) -> None:
+    pool.start(planned(dataset))
+    pid = pool.running[0].pid
+    assert pid is not None
+    end_of(pool)
+    os.kill(pid, signal.SIGKILL)
+    pool.start(planned(dataset, seed=1))
+    ended = end_of(pool)
+    assert ended.broken_off
+    assert ended.reason == "its process was killed by signal 9 (out of memory?)"
+
+
 def test_progress_comes_in_tokens(pool: Pool, dataset: Dataset) -> None:
     pool.start(planned(dataset, tokens=LONG))
     [running] = pool.running

@@ -322,10 +322,8 @@ def test_other_resources_are_no_other_study(root: Path, tmp_path: Path) -> None:
     first.store.path.write_text("")
     # the same trials, with two threads and from their checkpoints
     second = opened(root, tmp_path, resources={"cpus": 2}, **changes)
-    assert tomllib.loads((second.folder / "study.toml").read_text())["study"]["resources"] == {
-        "processes": 1,
-        "cpus": 2,
-    }
+    written = tomllib.loads((second.folder / "study.toml").read_text())
+    assert written["study"]["resources"]["cpus"] == 2
     assert [trial.id for trial in second.needed()] == [one.id, two.id]
     again = {row.id: row for row in train_study(second)}
     assert {key: row.loss for key, row in again.items()} == {

@@ -1,12 +1,16 @@
 """The process of one trial, run in this one through a real pipe."""
 
+import gc
 import multiprocessing
+import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from depthbench.data.dataset import Dataset
 from depthbench.study.process import End, Job
@@ -20,6 +24,7 @@ def _signals() -> Iterator[None]:
     """A worker sets its process's signals: put ours back."""
     kept = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     yield
+    gc.unfreeze()
     for one, handler in kept.items():
         signal.signal(one, handler)
 
@@ -34,18 +39,27 @@ def job(dataset: Dataset, data: Path, folder: Path, **changes: Any) -> Job:
     return Job(config, str(data), str(folder))
 
 
-def messages(dataset: Dataset, data: Path, folder: Path, **changes: Any) -> list[Any]:
-    receive, send = multiprocessing.Pipe(duplex=False)
-    work(send, job(dataset, data, folder, **changes))
-    send.close()
+def said(jobs: list[Job]) -> list[Any]:
+    """What a worker says that is given these jobs and no more."""
+    ours, theirs = multiprocessing.Pipe()
+    for one in jobs:
+        ours.send(one)
+    with socket.socket(fileno=os.dup(ours.fileno())) as half:
+        half.shutdown(socket.SHUT_WR)
+    work(theirs)
+    theirs.close()
     found = []
-    while receive.poll():
+    while ours.poll():
         try:
-            found.append(receive.recv())
-        except EOFError:
+            found.append(ours.recv())
+        except (EOFError, ConnectionResetError):
             break
-    receive.close()
+    ours.close()
     return found
+
+
+def messages(dataset: Dataset, data: Path, folder: Path, **changes: Any) -> list[Any]:
+    return said([job(dataset, data, folder, **changes)])
 
 
 def test_progress_is_followed_by_the_outcome(dataset: Dataset, tmp_path: Path) -> None:
@@ -74,10 +88,47 @@ def test_data_that_is_gone_is_a_reason_in_words(dataset: Dataset, tmp_path: Path
 
 
 def test_it_ends_quietly_when_the_study_is_gone(dataset: Dataset, tmp_path: Path) -> None:
-    receive, send = multiprocessing.Pipe(duplex=False)
-    receive.close()
-    work(send, job(dataset, dataset.folder, tmp_path))
-    send.close()
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(job(dataset, dataset.folder, tmp_path))
+    ours.close()
+    work(theirs)
+    theirs.close()
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 1, "it trained on although nobody listens"
     assert not (tmp_path / "error.txt").exists()
+
+
+def test_a_trial_behind_another_is_what_it_is_alone(dataset: Dataset, tmp_path: Path) -> None:
+    """Bit for bit, whatever the process trained before."""
+
+    def trained(name: str, **changes: Any) -> Job:
+        return job(dataset, dataset.folder, tmp_path / name, **changes)
+
+    changes: dict[str, Any] = {"design": "hc", "backbone": "moe", "save_every": 3}
+    before = [trained("before", learning_rate=50.0, divergence_patience=2), trained("one", seed=5)]
+    ends = [one for one in said([*before, trained("behind", **changes)]) if isinstance(one, End)]
+    statuses = [end.outcome and end.outcome["status"] for end in ends]
+    assert statuses == ["diverged", "done", "done"]
+    assert [end.last for end in ends] == [False, False, False]
+    torch.manual_seed(99)
+    assert said([trained("alone", **changes)])[-1].outcome is not None
+    for name in ("metrics.jsonl", "config.json"):
+        behind, alone = ((tmp_path / one / name).read_bytes() for one in ("behind", "alone"))
+        assert behind == alone
+    files = sorted((tmp_path / "alone" / "checkpoints").rglob("*.safetensors"))
+    assert len(files) == 6
+    for path in files:
+        other = tmp_path / "behind" / path.relative_to(tmp_path / "alone")
+        assert other.read_bytes() == path.read_bytes()
+
+
+def test_after_a_failure_the_process_trains_no_more(dataset: Dataset, tmp_path: Path) -> None:
+    good, bad = (tmp_path / name for name in ("good", "bad"))
+    (bad / "metrics.jsonl").mkdir(parents=True)
+    ends = [
+        one
+        for one in said([job(dataset, dataset.folder, bad), job(dataset, dataset.folder, good)])
+        if isinstance(one, End)
+    ]
+    assert [(end.outcome, end.last) for end in ends] == [(None, True)]
+    assert not good.exists()

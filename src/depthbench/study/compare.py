@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -81,7 +82,7 @@ class Comparison:
         """With budgets that agree."""
         return self.resolved.compare
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """The finished rows."""
         return Store(self.folder)

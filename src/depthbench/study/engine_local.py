@@ -18,7 +18,8 @@ class Pool(Engine):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.processes: dict[str, TrialProcess] = {}
+        self.processes: dict[int, TrialProcess] = {}
+        """By place; those without a trial wait for the next."""
         self.slots: dict[str, int] = {}
         """Places of running trials, each with GPUs of its own."""
         self.check(setup.place, setup.need)
@@ -47,32 +48,38 @@ class Pool(Engine):
     def start(self, planned: Planned) -> None:
         slot = min(set(range(self.workers)) - set(self.slots.values()))
         share = self.setup.need.gpus
-        gpus = _visible(slot, share) if share else None
-        process = TrialProcess(self.setup.job(planned, gpus=gpus))
-        self.processes[planned.id], self.slots[planned.id] = process, slot
-        self.running.append(Running(planned, pid=process.pid))
+        job = self.setup.job(planned, gpus=_visible(slot, share) if share else None)
+        if slot in self.processes:
+            self.processes[slot].begin(job)
+        else:
+            self.processes[slot] = TrialProcess(job)
+        self.slots[planned.id] = slot
+        self.running.append(Running(planned, pid=self.processes[slot].pid))
 
     def poll(self) -> list[Ended]:
-        wait_for_any(list(self.processes.values()), POLL_SECONDS)
+        wait_for_any([self.processes[slot] for slot in self.slots.values()], POLL_SECONDS)
         over = []
         for one in list(self.running):
-            process = self.processes[one.planned.id]
+            slot = self.slots[one.planned.id]
+            process = self.processes[slot]
             end = process.take()
             one.tokens = process.tokens
             if end is not None:
                 self.running.remove(one)
-                del self.processes[one.planned.id], self.slots[one.planned.id]
+                del self.slots[one.planned.id]
+                if process.gone:
+                    del self.processes[slot]
                 over.append(ended(one, end))
         return over
 
     def stop(self) -> None:
-        for process in self.processes.values():
-            process.terminate()
+        for slot in self.slots.values():
+            self.processes[slot].terminate()
         for process in self.processes.values():
             process.join()
         self.running.clear()
-        self.processes.clear()
         self.slots.clear()
+        self.processes.clear()
 
 
 def _room(need: Need) -> int:

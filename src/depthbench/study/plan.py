@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from depthbench.config import Frozen
@@ -30,12 +31,12 @@ class Planned:
     label: str
     phase: Phase
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The trial's id."""
         return self.config.id
 
-    @property
+    @cached_property
     def work(self) -> float:
         """Rough cost, for the order of starting: tokens × parameters × a little for depth."""
         shape = self.config.model.shape
@@ -146,39 +147,63 @@ def _shapes(
     return tuple(sorted(found, key=lambda shape: (shape.layers, -shape.width)))
 
 
-def plan(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Planned]:
-    """All trials that are known to be needed: searches, and what finished searches decide.
+class Plan:
+    """The trials of a study; made once, so that asking again after every trial costs little."""
 
-    A trial that serves the search and the shared phase is named once, as search. A design whose
-    search found no rate (all diverged or failed) gets no shared trials.
-    """
-    study, rows = resolved.study, list(rows)
-    planned: dict[str, Planned] = {}
-    for design in study.designs:
-        label = label_of(design)
-        search = [
-            Planned(
-                resolved.trial(design, resolved.search_shape(label), rate, study.seeds[0]),
-                label,
-                "search",
-            )
-            for rate in study.search.learning_rates
-        ]
-        rate = study.search.learning_rates[0]
-        if len(search) > 1:
-            planned |= {trial.id: trial for trial in search}
-            ids = {trial.id for trial in search}
-            # a rate that an earlier config shared without a search counts as tried
-            tried = [row.model_copy(update={"phase": "search"}) for row in rows if row.id in ids]
-            chosen = search_of(tried).chosen if len(tried) == len(ids) else None
-            if chosen is None:
-                continue
-            rate = chosen
-        for shape in resolved.shapes[label]:
-            for seed in study.seeds:
-                trial = Planned(resolved.trial(design, shape, rate, seed), label, "shared")
+    def __init__(self, resolved: ResolvedStudy) -> None:
+        self.resolved = resolved
+        self._searches: dict[str, list[Planned]] = {}
+        self._shared: dict[tuple[str, float], list[Planned]] = {}
+
+    def trials(self, rows: Iterable[Row]) -> list[Planned]:
+        """All that are known to be needed: searches, and what finished searches decide.
+
+        A trial that serves the search and the shared phase is named once, as search. A design
+        whose search found no rate (all diverged or failed) gets no shared trials.
+        """
+        study, rows = self.resolved.study, list(rows)
+        planned: dict[str, Planned] = {}
+        first, *others = study.search.learning_rates
+        for design in study.designs:
+            label, rate = label_of(design), first
+            if others:
+                search = self._search(design, label)
+                planned |= {trial.id: trial for trial in search}
+                ids = {trial.id for trial in search}
+                # a rate that an earlier config shared without a search counts as tried
+                tried = [
+                    row.model_copy(update={"phase": "search"}) for row in rows if row.id in ids
+                ]
+                chosen = search_of(tried).chosen if len(tried) == len(ids) else None
+                if chosen is None:
+                    continue
+                rate = chosen
+            for trial in self._at_rate(design, label, rate):
                 planned.setdefault(trial.id, trial)
-    return list(planned.values())
+        return list(planned.values())
+
+    def _search(self, design: DesignConfig, label: str) -> list[Planned]:
+        if label not in self._searches:
+            study, shape = self.resolved.study, self.resolved.search_shape(label)
+            self._searches[label] = [
+                Planned(self.resolved.trial(design, shape, rate, study.seeds[0]), label, "search")
+                for rate in study.search.learning_rates
+            ]
+        return self._searches[label]
+
+    def _at_rate(self, design: DesignConfig, label: str, rate: float) -> list[Planned]:
+        if (label, rate) not in self._shared:
+            self._shared[label, rate] = [
+                Planned(self.resolved.trial(design, shape, rate, seed), label, "shared")
+                for shape in self.resolved.shapes[label]
+                for seed in self.resolved.study.seeds
+            ]
+        return self._shared[label, rate]
+
+
+def plan(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Planned]:
+    """What `Plan.trials` says, for once."""
+    return Plan(resolved).trials(rows)
 
 
 def belonging(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Row]:

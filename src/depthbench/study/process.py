@@ -1,6 +1,7 @@
 """The process of one trial, seen from outside; light to import, as a cluster's processes do."""
 
 import multiprocessing
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -43,6 +44,8 @@ class End:
     """The fields of `Machine`, of a trial that ran elsewhere."""
     refused: bool = False
     """The reason holds for every trial: the run cannot go on."""
+    last: bool = True
+    """The process ends with its trial; otherwise it takes the next."""
 
 
 def places(cores: float, gpus: float, cores_each: int, gpus_each: float) -> int:
@@ -58,17 +61,18 @@ Message = tuple[int, int] | End
 
 
 class TrialProcess:
-    """A process that trains one trial, and what it said last."""
+    """A process that trains trials, one after another: a warm one begins at once."""
 
     def __init__(self, job: Job) -> None:
         context = _context()
-        self.channel, send = context.Pipe(duplex=False)
+        self.channel, other = context.Pipe()
         # a daemon may have no children; this one ends by itself when its parent is gone
         alone = job.processes == 1
-        self.process = context.Process(target=_work, args=(send, job), daemon=alone)
+        self.process = context.Process(target=_work, args=(other,), daemon=alone)
         self.process.start()
-        send.close()
+        other.close()
         self.tokens = 0
+        self.begin(job)
 
     @property
     def pid(self) -> int:
@@ -77,38 +81,42 @@ class TrialProcess:
         return self.process.pid
 
     @property
-    def alive(self) -> bool:
-        """Whether its end was not taken in yet."""
-        return not self.channel.closed
+    def gone(self) -> bool:
+        """Whether it has ended, so that it can train no more."""
+        return self.channel.closed
+
+    def begin(self, job: Job) -> None:
+        """Train ``job``'s trial; the one before must be over."""
+        self.tokens = 0
+        # a process that is gone is found by `take`
+        with suppress(OSError):
+            self.channel.send(job)
 
     def take(self) -> End | None:
-        """Take in what was said; the end once there is one, after which the process is gone."""
+        """Take in what was said; the end of the trial once there is one."""
         try:
             while self.channel.poll():
                 message: Message = self.channel.recv()
                 if isinstance(message, End):
-                    return self._ended(message)
+                    if message.last:
+                        self.join()
+                    return message
                 self.tokens = message[1]
         except (EOFError, ConnectionResetError):
-            self.process.join()
+            self.join()
             code = self.process.exitcode
-            killed = code is not None and code < 0
-            return self._ended(End(None, death(code), broken_off=killed))
+            # one that ended well without a result was told to end when it was about to begin
+            return End(None, death(code), broken_off=code is not None and code <= 0)
         return None
-
-    def _ended(self, end: End) -> End:
-        self.process.join()
-        self.channel.close()
-        return end
 
     def terminate(self) -> None:
         """Let it write a checkpoint and end."""
         self.process.terminate()
 
     def join(self) -> None:
-        """Wait until it has ended; what it said is dropped."""
-        self.process.join()
+        """Wait until it has ended; what it still said is dropped, and without a trial it ends."""
         self.channel.close()
+        self.process.join()
 
 
 def wait_for_any(processes: list[TrialProcess], seconds: float) -> None:
@@ -117,11 +125,11 @@ def wait_for_any(processes: list[TrialProcess], seconds: float) -> None:
     wait(channels, timeout=seconds)
 
 
-def _work(channel: Connection, job: Job) -> None:
+def _work(channel: Connection) -> None:
     # here, because only the trial's process needs torch: it has it from its fork server
     from depthbench.study.worker import work
 
-    work(channel, job)
+    work(channel)
 
 
 def _context() -> ForkServerContext | SpawnContext:

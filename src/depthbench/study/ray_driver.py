@@ -90,7 +90,7 @@ def run_trial(board: Any, key: str, job: Job, seal: str, wanted: str) -> dict[st
     lack = missing(job, seal, wanted, version("depthbench"), node)
     if lack is not None:
         return asdict(End(None, lack, refused=True))
-    process = TrialProcess(job)
+    process = _warm(job)
     try:
         answer, told = board.tell.remote(key, State(node, process.pid, 0)), time.monotonic()
         while True:
@@ -107,10 +107,25 @@ def run_trial(board: Any, key: str, job: Job, seal: str, wanted: str) -> dict[st
                 process.terminate()
             state = State(node, process.pid, process.tokens)
             answer, told = board.tell.remote(key, state), time.monotonic()
+    except BaseException:
+        process.terminate()
+        process.join()
+        raise
     finally:
-        if process.alive:
-            process.terminate()
-            process.join()
+        if process.gone:
+            _KEPT.clear()
+
+
+_KEPT: list[TrialProcess] = []
+"""The process of this Ray worker that trains trials; Ray uses its workers again."""
+
+
+def _warm(job: Job) -> TrialProcess:
+    if _KEPT:
+        _KEPT[0].begin(job)
+    else:
+        _KEPT.append(TrialProcess(job))
+    return _KEPT[0]
 
 
 def missing(

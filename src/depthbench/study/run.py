@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import filelock
@@ -17,7 +18,7 @@ from depthbench.machine import choose_device, choose_dtype
 from depthbench.study.config import StudyConfig
 from depthbench.study.engine import HERE, Ended, Need, Place, Running, Setup, drive
 from depthbench.study.engines import engine_class, open_engine
-from depthbench.study.plan import Planned, ResolvedStudy, belonging, plan, resolve
+from depthbench.study.plan import Plan, Planned, ResolvedStudy, belonging, resolve
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row, Store
 from depthbench.train.config import TrainConfig
@@ -36,7 +37,12 @@ class Study:
     failed_now: set[str] = field(default_factory=set)
     """Trials that failed in this run; those that failed in an earlier one are tried again."""
 
-    @property
+    @cached_property
+    def plan(self) -> Plan:
+        """Its trials."""
+        return Plan(self.resolved)
+
+    @cached_property
     def store(self) -> Store:
         """The finished rows."""
         return Store(self.folder)
@@ -51,7 +57,7 @@ class Study:
         """Trials that are known to be needed and are not settled."""
         rows = self.settled()
         there = {row.id for row in rows}
-        return [trial for trial in plan(self.resolved, rows) if trial.id not in there]
+        return [trial for trial in self.plan.trials(rows) if trial.id not in there]
 
     def add(self, ended: Ended) -> Row:
         """Write the row of a trial that is over."""

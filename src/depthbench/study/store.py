@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from depthbench.config import Frozen
-from depthbench.files import append_line, read_lines
+from depthbench.files import append_line, read_lines, whole_lines
 from depthbench.nn.count import Parameters
 from depthbench.shapes import Shape
 
@@ -89,18 +89,46 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "results.jsonl"
+        self._newest: dict[str, Row] = {}
+        self._mark: tuple[int, int, int] | None = None
+        """Of the file whose rows those are."""
 
     def rows(self) -> list[Row]:
-        """The newest row of every trial, in order of first appearance."""
-        newest: dict[str, Row] = {}
-        for number, record in enumerate(read_lines(self.path), start=1):
-            row = Row.parse(record, f"{self.path} row {number}")
-            newest[row.id] = row
-        return list(newest.values())
+        """The newest row of every trial, in order of first appearance.
+
+        The file is read again only if another one has changed it since.
+        """
+        mark = self._mark_now()
+        if mark is None or mark != self._mark:
+            self._newest = {row.id: row for row in self._read()}
+            self._mark = mark
+        return list(self._newest.values())
 
     def add(self, row: Row) -> None:
         """Append ``row`` durably."""
+        known = self._mark_now() == self._mark
         append_line(self.path, row.resolved())
+        if known:
+            self._newest[row.id] = row
+            self._mark = self._mark_now()
+
+    def _read(self) -> list[Row]:
+        try:
+            return [
+                Row.model_validate_json(line) for line in whole_lines(self.path) if line.strip()
+            ]
+        except ValidationError:
+            # the slower way names the line and the field
+            records = enumerate(read_lines(self.path), start=1)
+            return [Row.parse(record, f"{self.path} row {number}") for number, record in records]
+
+    def _mark_now(self) -> tuple[int, int, int] | None:
+        """What changes with the file: its number, size and time; None when there is none."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
     def metrics(self, trial_id: str) -> list[dict[str, Any]]:
         """The metric records of a trial by step; the last write of a step wins."""

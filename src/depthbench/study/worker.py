@@ -1,15 +1,18 @@
-"""One trial in a process of its own."""
+"""What the process of a trial does."""
 
+import gc
 import multiprocessing
 import os
 import signal
 import threading
 import time
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from depthbench.data.dataset import Dataset
 from depthbench.errors import DepthbenchError
@@ -30,31 +33,55 @@ TELL_SECONDS = 0.1
 """Between two messages of progress."""
 
 
-def work(channel: Connection, job: Job) -> None:
-    """Train the trial of ``job`` and send messages.
+def work(channel: Connection) -> None:
+    """Train the trials of the jobs that come in, one after another, and send messages.
 
-    Goes on from the trial's last checkpoint. On SIGTERM, and when the study that started it is
-    gone, it writes one and ends.
+    Each goes on from its last checkpoint. On SIGTERM, and when the study that started it is gone,
+    it writes one and ends. After anything but a result the process ends too: what it left behind
+    is nothing to begin the next trial with.
     """
     wish = Stop()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, wish)
+    line = Line(channel, wish)
+    # what is imported stays: collecting garbage need not look at it, nor copy it after the fork
+    gc.freeze()
+    while not wish():
+        try:
+            job: Job = channel.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        end = _result(job, line)
+        line.say(replace(end, last=end.last or wish()))
+        if end.last:
+            return
+        _clear()
+
+
+def _result(job: Job, line: "Line") -> End:
+    """Train the trial of ``job``; how it ended."""
     if job.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
     prepare_process(job.threads)
     folder = Path(job.folder)
     for old in folder.glob("error*.txt"):
         old.unlink(missing_ok=True)
-    line = Line(channel, wish)
     try:
-        line.say(_train(job, folder, line))
+        return _train(job, folder, line)
     except (TakenError, LostError) as error:
-        line.break_off(str(error))
+        return End(None, str(error), broken_off=True)
     except DepthbenchError as error:
-        line.say(End(None, str(error)))
+        return End(None, str(error))
     except Exception as error:
         write_atomic(folder / "error.txt", traceback.format_exc())
-        line.say(End(None, f"{type(error).__name__}: {error} (see {folder / 'error.txt'})"))
+        return End(None, f"{type(error).__name__}: {error} (see {folder / 'error.txt'})")
+
+
+def _clear() -> None:
+    """Begin the next trial as a new process would."""
+    gc.collect()
+    torch.compiler.reset()
+    torch.cuda.empty_cache()
 
 
 class Line:
@@ -103,12 +130,13 @@ def _train(job: Job, folder: Path, line: Line) -> End:
         trial = Trial(config, dataset, folder, [StatusFile(), *listeners(job.log)], team)
         outcome = trial.run(line.progress, resume=True, stop=stop)
     machine = this_machine(config.train).resolved() if job.elsewhere else None
-    return _end(outcome, machine, job.threads)
+    return _end(outcome, machine, job)
 
 
-def _end(outcome: Outcome, machine: dict[str, Any] | None, threads: int) -> End:
+def _end(outcome: Outcome, machine: dict[str, Any] | None, job: Job) -> End:
     if outcome.status == "stopped":
         return End(None, outcome.reason, broken_off=True)
-    if threads > 1:
-        outcome.notes.append(f"{threads} threads: sums are rounded in another order than with one")
-    return End(asdict(outcome), machine=machine)
+    if job.threads > 1:
+        note = f"{job.threads} threads: sums are rounded in another order than with one"
+        outcome.notes.append(note)
+    return End(asdict(outcome), machine=machine, last=job.processes > 1)
