@@ -117,3 +117,11 @@ def test_what_is_refused(
     error = capsys.readouterr().err
     assert message in error.lower()
     assert len(error.splitlines()) == 1
+
+
+def test_compile_is_a_setting_of_the_run(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    # the run-time checks of shapes cannot be compiled: tests/train/test_compile.py runs without
+    assert execute(arguments(root, tmp_path, "--compile", "--json")) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["config"]["train"]["compile"] is True
+    assert [note.split(":")[0] for note in row["notes"]] == ["compile"]

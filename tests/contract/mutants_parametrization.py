@@ -10,7 +10,7 @@ PARAMETRIZATION = [
     Mutant(
         "branch outputs without their factor",
         "nn/block.py",
-        "y = y * self.branch_factor",
+        "y = y * block.branch_factor",
         "y = y * 1.0",
         _TESTS,
     ),

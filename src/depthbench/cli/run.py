@@ -48,6 +48,9 @@ Seed = Annotated[
 ]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Compile blocks with torch.compile: for long runs.")
+]
 Data = Annotated[
     list[str] | None,
     typer.Option("--data", help="Your own text: a file, folder or glob; once for each domain."),
@@ -87,6 +90,7 @@ def run(
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
+    compile_blocks: Compile = False,
     published: Published = False,
     as_json: Json = False,
     verbose: Verbose = False,
@@ -102,6 +106,8 @@ def run(
     for key, value in (("device", device), ("dtype", dtype)):
         if value is not None:
             tables = override(tables, [f'train.{key}="{value}"'])
+    if compile_blocks:
+        tables = override(tables, ["train.compile=true"])
     if seed is not None:
         tables["seeds"] = [seed]
     if data:
@@ -122,6 +128,7 @@ def demo(
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
+    compile_blocks: Compile = False,
     as_json: Json = False,
     verbose: Verbose = False,
     log: Log = None,
@@ -142,6 +149,7 @@ def demo(
         seed=seed,
         device=device,
         dtype=dtype,
+        compile_blocks=compile_blocks,
         as_json=as_json,
         verbose=verbose,
         log=log,

@@ -52,6 +52,9 @@ def train(
     ] = "auto",
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")] = None,
+    compile_blocks: Annotated[
+        bool, typer.Option("--compile", help="Compile blocks with torch.compile: for long runs.")
+    ] = False,
     seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
     log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -61,7 +64,8 @@ def train(
     Under torchrun its processes train one model together.
     """
     prepare_process()
-    config, trackers = _config(settings or [], device, dtype, seed), parse_trackers(log)
+    given = [*(settings or []), *(["train.compile=true"] if compile_blocks else [])]
+    config, trackers = _config(given, device, dtype, seed), parse_trackers(log)
     with joined(config.parallel, config.train.device) as team:
         _train(config, out / config.name, _resume(resume), trackers, team, as_json)
     return 0

@@ -1,6 +1,7 @@
 """Causal multi-head and grouped-query attention, optionally over depth as well."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import final
 
 import torch
@@ -13,6 +14,7 @@ from depthbench.nn.cache import KeyValues, Memory, Room
 from depthbench.nn.fast_depth import attend_time_and_depth_fast, channels_first
 from depthbench.nn.kernels import fast, no_autocast
 from depthbench.nn.parameters import Projection, Start
+from depthbench.nn.precision import at_least_float32
 from depthbench.nn.rope import rotate, turn_pairs
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
@@ -45,6 +47,10 @@ class Attention(Branch):
         if fast(x) and memory is None and context.mask is None:
             return self._reordered(x, context, depth)
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
+        exact = memory is None and x.device.type == "cpu"
+        if exact:
+            # on CPU the attention kernel is up to nine times slower in bfloat16
+            qkv = at_least_float32(qkv)
         query_key, value = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         value = mixed_values(value, depth)
         turned = rotate(query_key, context.cos, context.sin)
@@ -54,11 +60,12 @@ class Attention(Branch):
             assert isinstance(memory, KeyValues)
             key, value = memory.extend(context.past, key, value)
         if depth is None or not depth.entries:
-            out = self._over_time(query, key, value, context.mask)
+            with no_autocast(x) if exact else nullcontext():
+                out = self._over_time(query, key, value, context.mask)
         else:
             depth_query = query_key[:, :, : self.heads] if depth.rotated else query
             out = attend_time_and_depth(query, key, value, depth_query, depth.entries, context.mask)
-        return self.o(out.flatten(2).to(value.dtype)), entry
+        return self.o(out.flatten(2).to(self.o.weight.dtype)), entry
 
     def _reordered(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None

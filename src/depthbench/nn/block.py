@@ -44,6 +44,7 @@ class Block(nn.Module):
         super().__init__()
         self.number = number
         self.branch_factor = branch_factor
+        self.compiles_whole = design.checkpoint_unit == "block"
 
         def std(role: Role) -> float:
             deep = (2 * shape.layers) ** -0.5 if backbone.depth_scaled_init else 1.0
@@ -59,10 +60,17 @@ class Block(nn.Module):
         self.attention_connection = design.connection(Site(2 * number, shape.layers))
         self.feedforward_connection = design.connection(Site(2 * number + 1, shape.layers))
 
+    def pairs(self) -> tuple[tuple[Branch, Connection[Any]], tuple[Branch, Connection[Any]]]:
+        """Branch and connection of both sites."""
+        return (
+            (self.attention, self.attention_connection),
+            (self.feedforward, self.feedforward_connection),
+        )
+
     def sites(self) -> Iterator[tuple[int, Branch, Connection[Any]]]:
         """Number, branch and connection of both sites."""
-        yield 2 * self.number, self.attention, self.attention_connection
-        yield 2 * self.number + 1, self.feedforward, self.feedforward_connection
+        for side, (branch, connection) in enumerate(self.pairs()):
+            yield 2 * self.number + side, branch, connection
 
     def forward(
         self, state: Any, context: Context, tap: Tap | None = None, trace: Trace | None = None
@@ -81,29 +89,49 @@ class Block(nn.Module):
             inside = replace(context, recompute=None)
             if trace is None:
                 return recomputed(
-                    lambda own, state: self._through(state, own, tap, None), inside, state
+                    lambda own, state: self._run(own, state, tap, None), inside, state
                 )
             context = inside
-        return self._through(state, context, tap, trace)
+        return self._run(context, state, tap, trace)
 
-    def _through(self, state: Any, context: Context, tap: Tap | None, trace: Trace | None) -> Any:
-        for site, branch, connection in self.sites():
-            x, route = connection.read(state)
-            y, entry = _output(site, branch, x, context, route.depth)
-            if self.branch_factor != 1.0:
-                y = y * self.branch_factor
-            if tap is not None:
-                y = tap(site, x, y)
-            state = connection.write(state, y, route, entry)
-            if trace is not None:
-                trace.routes.append((site, route))
-        return state
+    def _run(self, context: Context, state: Any, tap: Tap | None, trace: Trace | None) -> Any:
+        if context.compiled is not None and self.compiles_whole:
+            return context.compiled(_through, context, self, state)
+        return _through(context, self, state, tap, trace)
+
+
+def _through(
+    context: Context, block: Block, state: Any, tap: Tap | None = None, trace: Trace | None = None
+) -> Any:
+    # the number is read only where someone asks for it: a graph that holds it serves one block
+    for side, (branch, connection) in enumerate(block.pairs()):
+        x, route = connection.read(state)
+        if context.cache is None:
+            y, entry = _output(context, branch, x, route.depth)
+        else:
+            memory = context.cache.branches[2 * block.number + side]
+            y, entry = branch(x, context, route.depth, memory)
+        if block.branch_factor != 1.0:
+            y = y * block.branch_factor
+        if tap is not None:
+            y = tap(2 * block.number + side, x, y)
+        state = connection.write(state, y, route, entry)
+        if trace is not None:
+            trace.routes.append((2 * block.number + side, route))
+    return state
 
 
 def _output(
-    site: int, branch: Branch, x: Tensor, context: Context, depth: Depth | None
+    context: Context, branch: Branch, x: Tensor, depth: Depth | None
 ) -> tuple[Tensor, Entry | None]:
     if context.recompute == "branch":
-        return recomputed(lambda own, x, depth: branch(x, own, depth), context, x, depth)
-    memory = None if context.cache is None else context.cache.branches[site]
-    return branch(x, context, depth, memory)
+        inside = replace(context, recompute=None)
+        return recomputed(lambda own, x, depth: _output(own, branch, x, depth), inside, x, depth)
+    # entries over depth grow from site to site: see `Compiler`
+    if context.compiled is not None and depth is None:
+        return context.compiled(_branch, context, branch, x)
+    return branch(x, context, depth)
+
+
+def _branch(context: Context, branch: Branch, x: Tensor) -> tuple[Tensor, Entry | None]:
+    return branch(x, context)

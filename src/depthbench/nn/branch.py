@@ -1,8 +1,9 @@
 """What a branch is, and what it is told besides its input."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -69,6 +70,8 @@ class Context:
     """Collects what routers did, where someone asks."""
     recompute: Literal["block", "branch"] | None = None
     """What is computed again in the backward pass instead of kept."""
+    compiled: Callable[..., Any] | None = None
+    """Runs a function compiled; see `depthbench.nn.compiled.Compiler`."""
     pair_turns: dict[tuple[int, int], PairTurns] = field(default_factory=dict, repr=False)
     """Made at first use: see `turns_for`."""
 

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -34,6 +34,9 @@ from depthbench.nn.parametrization import Parametrization
 from depthbench.nn.rope import rotary_table
 from depthbench.shapes import Shape
 
+if TYPE_CHECKING:
+    from depthbench.nn.compiled import Compiler
+
 
 class ModelConfig(Frozen):
     """Everything that fixes a model's function up to its parameters."""
@@ -57,6 +60,8 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         self.checkpointing = self.documents_apart = self.packs_states = False
+        self.compiler: Compiler | None = None
+        """Compiles what repeats, where gradients are formed and nobody looks inside."""
         shape, std = config.shape, config.backbone.init_std
         self.scaling = config.parametrization.at(shape)
         backbone = config.backbone.model_copy(update={"init_std": std * self.scaling.std})
@@ -114,6 +119,8 @@ class Model(nn.Module):
         order = range(self.config.shape.layers) if program is None else self._checked(program)
         cos, sin = self._rotary(tokens.shape[1])
         context = self._context(tokens, cos, sin, padding=padding, loads=loads, trace=trace)
+        if tap is None and trace is None and torch.is_grad_enabled():
+            context = replace(context, compiled=self.compiler)
         hidden = self._hidden(tokens, context, order, tap, trace)
         return self.head(hidden, self.embed.weight)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from depthbench.nn.branch import Context, Load
 
@@ -20,7 +20,9 @@ def recomputed(run: Callable[..., Any], context: Context, *inputs: Any) -> Any:
         own = replace(context, loads=None if context.loads is None else loads)
         return run(own, *inputs), loads
 
-    result, loads = checkpoint(apart, *inputs, use_reentrant=False)
+    # to stop in the middle of a compiled graph would leave the autocast that it has entered
+    with set_checkpoint_early_stop(context.compiled is None):
+        result, loads = checkpoint(apart, *inputs, use_reentrant=False)
     if context.loads is not None:
         context.loads.extend(loads)
     return result

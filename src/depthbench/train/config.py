@@ -47,6 +47,9 @@ class TrainConfig(Frozen):
     restart too. Validation as well."""
     checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
+    compile: bool = False
+    """Compile blocks with `torch.compile`, or only branches where a state grows with depth. It
+    pays for long runs: it takes up to minutes before the first step."""
     save_model: bool = True
     """Keep the trained weights of every trial, for probes."""
     save_every: int = Field(default=500, ge=0)

@@ -56,7 +56,7 @@ class Trial:
         self.config, self.folder = config, folder
         self.team = team or Solo()
         self.learner = Learner(config, dataset, self.team)
-        self.notes = [*self.learner.notes, *self.team.notes()]
+        self.notes = self.team.notes()
         self.monitor = Monitor(config.train, folder)
         # first, so that others find its file up to date
         self.metrics = Metrics(folder, [self.monitor, *listeners])
@@ -203,7 +203,8 @@ class Trial:
 
     def _outcome(self, status: Status, reason: str | None = None) -> Outcome:
         tokens = self._tokens(self.done)
-        return Outcome(status, self.done, tokens, self.seconds, reason, notes=self.notes)
+        notes = [*self.learner.notes, *self.notes]
+        return Outcome(status, self.done, tokens, self.seconds, reason, notes=notes)
 
     def _end(self) -> Outcome:
         outcome = self._outcome("done")

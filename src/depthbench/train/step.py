@@ -1,5 +1,6 @@
 """What is done with a batch: one optimizer step, or the loss on texts that stay the same."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,9 +11,11 @@ from torch.nn import functional
 
 from depthbench.data.dataset import Dataset, ValidationSet
 from depthbench.data.loss import LossSum, next_token_loss
+from depthbench.errors import DepthbenchError
 from depthbench.machine import choose_dtype
 from depthbench.nn.backbones import backbone_kind
 from depthbench.nn.branch import Load
+from depthbench.nn.compiled import Compiler, compile_failed
 from depthbench.train.config import TrialConfig
 from depthbench.train.health.measure import Health, measure
 from depthbench.train.health.sums import blocks_of, update_squares
@@ -20,6 +23,8 @@ from depthbench.train.optim import make_optimizer
 from depthbench.train.outcome import Step, is_finite
 from depthbench.train.team import Team
 from depthbench.train.tensors import clip_gradients, norm_of
+
+logger = logging.getLogger(__name__)
 
 
 class Learner:
@@ -36,13 +41,40 @@ class Learner:
         self.model = team.build(config.model, config.seed, self.device)
         self.forward = team.forward_of(self.model)
         self.model.checkpointing = train.checkpointing
+        if train.compile:
+            self.model.compiler = Compiler()
+            if self.model.design.checkpoint_unit == "branch":
+                self.notes.append("compile: branches alone, for the state grows with depth")
         if train.document_mask:
             self.model.keep_documents_apart()
         self.kind = backbone_kind(config.model.backbone)
         self.optimizer = make_optimizer(self.model, config)
 
     def step(self, number: int) -> Step:
-        """One optimizer step, on the cross entropy and what routers add to it."""
+        """One optimizer step, on the cross entropy and what routers add to it.
+
+        Where the compiler fails, the step is made without, and so are all that follow. Raises
+        `DepthbenchError` instead in a team, whose processes must run the same.
+        """
+        try:
+            return self._step(number)
+        except Exception as error:
+            if self.model.compiler is None or not compile_failed(error):
+                raise
+            self._compile_no_more(error)
+        return self._step(number)
+
+    def _compile_no_more(self, error: Exception) -> None:
+        reason = " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
+        if self.team.size > 1:
+            raise DepthbenchError(
+                f"train.compile = true: torch's compiler failed ({reason}). Use train.compile=false"
+            ) from error
+        self.model.compiler = None
+        self.notes.append(f"compile: torch's compiler failed, nothing is compiled ({reason})")
+        logger.warning(self.notes[-1])
+
+    def _step(self, number: int) -> Step:
         train = self.config.train
         rate = train.learning_rate(number, self.config.learning_rate)
         for group in self.optimizer.param_groups:
