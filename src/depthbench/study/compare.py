@@ -1,5 +1,6 @@
 """Train both sides of a comparison on the same batches, seed by seed."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -209,9 +210,11 @@ def _fit(config: CompareConfig, dataset: Dataset) -> tuple[CompareConfig, tuple[
     narrowed = run.model_copy(update={"shape": shape})
     label, other = config.labels[large], config.labels[1 - large]
     now = budget_of(narrowed.trial(dataset)).parameters
+    off = excess(*budgets)
     note = (
-        f"{label} would have {budgets[large].parameters:,} parameters and {other} "
-        f"{budgets[1 - large].parameters:,}, {100 * excess(*budgets):.3g} % more: its feed-forward "
-        f"was narrowed from {run.shape.ffn} to {ffn}, which makes {now:,}"
+        f"{label} would have {budgets[large].parameters:,} parameters, {100 * off:.3g} % more than "
+        f"{other} ({budgets[1 - large].parameters:,}): its feed-forward was narrowed from "
+        f"{run.shape.ffn} to {ffn}, which makes {now:,} "
+        f"(--tolerance {math.ceil(1000 * off) / 1000} keeps its shape, and the whole shared start)"
     )
     return config.model_copy(update={"ab"[large]: narrowed}), (note,)

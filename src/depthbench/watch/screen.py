@@ -1,7 +1,6 @@
 """A view as text for the terminal."""
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from depthbench.watch.place import View
@@ -90,8 +89,7 @@ def _progress(run: RunView) -> Text:
     return Text(f"{bar} step {run.step:,} of {run.steps:,} ({share:.0f} %){left}")
 
 
-def _numbers(run: RunView) -> Table:
-    table = Table.grid(padding=(0, 3))
+def _numbers(run: RunView) -> Text:
     validation = None
     if run.validation_loss is not None:
         validation = f"{run.validation_loss:.4f} bits/byte (step {run.validation_step:,})"
@@ -102,8 +100,7 @@ def _numbers(run: RunView) -> Table:
         ("gradient", None if run.grad_norm is None else f"{run.grad_norm:.3g}"),
         ("tokens/s", None if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f}"),
     )
-    table.add_row(*(Text(f"{name} {'–' if text is None else text}") for name, text in facts))
-    return table
+    return Text("   ".join(f"{name} {'–' if text is None else text}" for name, text in facts))
 
 
 def _curve(run: RunView) -> Text:
