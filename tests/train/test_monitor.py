@@ -119,6 +119,22 @@ def test_the_file_is_there_while_training_goes_on(dataset: Dataset, tmp_path: Pa
     assert there == {step: step >= 2 for step in range(1, 9)}
 
 
+def test_findings_of_long_runs_are_looked_for_as_the_run_grows(tmp_path: Path) -> None:
+    """Of 200 measurements: the first 51 each, then when there are 2 % more."""
+    watched = monitor(tmp_path)
+    names = ("update_over_weight", "second_moment", "gradient_norm")
+    measured = {name: [1e-3] for name in names} | {"state_rms": [1.0, 1.0]}
+    seen = []
+    for step in range(1, 201):
+        record = {"step": step, "train_loss": 2.0, "health": measured}
+        watched.record(record, {})
+        if watched.seen == step:
+            seen.append(step)
+    assert seen[:51] == list(range(1, 52))
+    assert seen[51:54] == [53, 55, 57]
+    assert 95 < len(seen) < 115
+
+
 def monitor(folder: Path, **health: Any) -> Monitor:
     health = {"window_least": 5, "update_every": 5} | health
     return Monitor(TrainConfig.parse({"health": health}), folder)

@@ -118,18 +118,23 @@ def look(model: Model, tokens: Int[Tensor, "b t"]) -> Seen:
 
 def _of_parameters(model: Model, optimizer: torch.optim.AdamW) -> dict[str, Any]:
     blocks = blocks_of(model)
-    gradient = squares([[p.grad for p in block] for block in blocks]).sqrt()
-    update = (update_squares(blocks, optimizer) / squares(blocks)).sqrt()
     moments = [[optimizer.state.get(p, {}).get("exp_avg_sq") for p in own] for own in blocks]
-    sizes = [sum(p.numel() for p in block) for block in blocks]
-    second = magnitudes(moments) / torch.tensor(sizes, device=gradient.device)
-    found = numbers(torch.stack([values.to(gradient.device) for values in (update, second)]))
+    sums = (
+        squares([[p.grad for p in block] for block in blocks]),
+        squares(blocks),
+        update_squares(blocks, optimizer),
+        magnitudes(moments),
+    )
+    # sums of nothing lie on the CPU
+    gradient, weight, update, second = (one.to(blocks[0][0].device) for one in sums)
+    sizes = torch.tensor([sum(p.numel() for p in own) for own in blocks], device=second.device)
+    found = numbers(torch.stack([(update / weight).sqrt(), second / sizes]))
     # a block that no step has moved yet has no size of a step, rather than 0
     moved = [any(moment is not None for moment in own) for own in moments]
     updates, seconds = (
         [v if m else None for v, m in zip(row, moved, strict=True)] for row in found
     )
-    gradients = numbers(gradient)
+    gradients = numbers(gradient.sqrt())
     bottom, top = gradients[0], gradients[-1]
     return {
         "gradient_norm": gradients,

@@ -12,6 +12,9 @@ from depthbench.train.health.spikes import Signal, Spike, Spikes
 from depthbench.train.metrics import METRICS, Listener
 from depthbench.train.outcome import Outcome, Step
 
+GROWTH = 1.02
+"""Of the number of measurements, before their findings are looked for again."""
+
 
 class Monitor(Listener):
     """What one trial's records say, and the windows that spikes are held against.
@@ -24,6 +27,7 @@ class Monitor(Listener):
         self.spikes = Spikes(train.health)
         self.history = History(train)
         self.told: set[tuple[str, int]] = set()
+        self.seen = 0
 
     def measures(self, step: int) -> bool:
         """Whether to measure by depth after ``step`` finished steps."""
@@ -59,7 +63,9 @@ class Monitor(Listener):
 
     def record(self, record: dict[str, Any], timing: dict[str, Any]) -> None:
         self.history.add(record)
-        if "loss" in record or "health" in record or "spikes" in record:
+        # rules read the whole history: in a long run not for every measurement
+        grown = len(self.history.measures) >= GROWTH * self.seen
+        if "loss" in record or "spikes" in record or ("health" in record and grown):
             self.tell(anyway="loss" in record)
 
     def end(self, outcome: Outcome) -> None:
@@ -73,7 +79,7 @@ class Monitor(Listener):
         found = {(finding.kind, finding.step) for finding in report.findings}
         if anyway or found - self.told:
             report.write(self.folder)
-        self.told = found
+        self.told, self.seen = found, len(self.history.measures)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps; the rest comes from the records."""
