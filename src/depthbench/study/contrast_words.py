@@ -141,7 +141,7 @@ def _unequal(contrast: Contrast, config: CompareConfig) -> list[str]:
     times = 1e3 * a.seconds_per_step, 1e3 * b.seconds_per_step
     if max(times) > (1 + config.time_tolerance) * min(times):
         text.append(
-            f"{_both('Time per step', contrast, times, '.3g', ' ms')}: at equal time the faster "
+            f"{_both('Time per step', contrast, times, '.4g', ' ms')}: at equal time the faster "
             "side could have trained on more tokens."
         )
     return text
