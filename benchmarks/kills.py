@@ -22,8 +22,9 @@ import typer
 
 SETTINGS = ["design=hc", "shape.layers=2", "shape.width=32", "shape.heads=2", "shape.ffn=64"]
 TRAIN = ["train.length=64", "train.sequences=8", "train.save_every=7", "train.dtype=float32"]
-BEFORE, AFTER = 1.0, 2.5
-"""Seconds around the first step of a process, between which it is killed."""
+STARTING, AFTER = 0.25, 2.5
+"""Share of the kills that hit a process while it starts; seconds behind its first step, at most,
+for the others."""
 
 
 def command(out: Path, text: Path, steps: int) -> list[str]:
@@ -34,11 +35,17 @@ def command(out: Path, text: Path, steps: int) -> list[str]:
     return [sys.executable, "-m", "depthbench", "train", *settings, *more]
 
 
-def killed_after(arguments: list[str], seconds: float) -> bool:
-    """Whether the process was still alive to be killed."""
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+def kill_one(arguments: list[str], folder: Path, start: float | None, after: float) -> bool:
+    """Whether the process was still alive to be killed.
+
+    That is ``start`` seconds after it began, or ``after`` seconds behind its first step, however
+    long a busy machine takes to get there.
+    """
+    there, process = steps_done(folder), subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    while start is None and process.poll() is None and steps_done(folder) == there:
+        time.sleep(0.01)
     try:
-        process.wait(seconds)
+        process.wait(after if start is None else start)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -115,11 +122,12 @@ def main(
         print(f"undisturbed: {steps} steps in {time.perf_counter() - started:.0f} s")
         arguments, done = command(root / "killed", text, steps), 0
         while done < kills:
-            seconds = first + chance.uniform(-BEFORE, AFTER)
-            if not killed_after(arguments, seconds):
+            start = chance.uniform(0, first) if chance.random() < STARTING else None
+            if not kill_one(arguments, root / "killed" / "run", start, chance.uniform(0, AFTER)):
                 raise SystemExit(f"the run was over after {done} kills: give more --steps")
             done += 1
-            print(f"kill {done} after {seconds:.2f} s, {steps_done(root / 'killed' / 'run')} steps")
+            when = "training" if start is None else "starting"
+            print(f"kill {done} while {when}, {steps_done(root / 'killed' / 'run')} steps")
         subprocess.run(arguments, check=True, stdout=sys.stderr)
         found = compare(root / "whole" / "run", root / "killed" / "run")
     if found:
