@@ -28,6 +28,8 @@ def test_named_defaults_are_those_of_the_config() -> None:
         "window",
         "lasting",
         "spike_z",
+        "loss_floor",
+        "norm_floor",
     }
     for name, value in named:
         assert defaults[name] == float(value), name

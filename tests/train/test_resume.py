@@ -21,6 +21,7 @@ from tests.small import trial_config
 
 DESIGNS = ["prenorm", "hc", "attnres"]
 RESTLESS = {"every": 3, "update_every": 1, "window": 10, "window_least": 5, "spike_z": 0.5}
+RESTLESS |= {"norm_floor": 0.01}
 """Spikes within eight steps: health goes on from what a checkpoint holds."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from depthbench.train.health.config import HealthConfig
 from depthbench.train.health.spikes import Spike, Spikes, robust_z
 
-CONFIG = HealthConfig(window=10, window_least=5, spike_z=6.0, spike_floor=0.01)
+CONFIG = HealthConfig(window=10, window_least=5, spike_z=6.0, loss_floor=0.01, norm_floor=0.05)
 QUIET = [2.0, 2.1, 1.9, 2.2, 1.8]
 
 
@@ -78,7 +78,7 @@ def test_blocks_are_apart_and_a_block_that_never_moved_cannot_jump() -> None:
     [one] = spikes.look("update", 9, [0.1, 0.2, 0.9])
     assert (one.block, one.signal, one.value) == (2, "update", 0.9)
     assert one.usual == pytest.approx(0.3)
-    assert one.z == pytest.approx(math.log(3) / 0.01)
+    assert one.z == pytest.approx(math.log(3) / 0.05)
     assert [spike.block for spike in spikes.lasting] == [2]
 
 

@@ -26,9 +26,12 @@ class HealthConfig(Frozen):
     spike_z: float = Field(default=7.0, gt=0)
     """Robust z-score of a spike; seven deviations, as in the spike score of OLMo 2 (arXiv
     2501.00656), here from median and MAD, which the spikes themselves do not move."""
-    spike_floor: float = Field(default=0.01, gt=0)
-    """Least scale of a logarithm: changes under ``spike_z`` times this, 7 %, are no spikes however
-    quiet the window was."""
+    loss_floor: float = Field(default=0.01, gt=0)
+    """Least scale of the loss's logarithm: a rise under ``spike_z`` times this, 7 %, is no spike
+    however quiet the window was."""
+    norm_floor: float = Field(default=0.1, gt=0)
+    """The same for gradient norms and update sizes: they must double. Those of single batches
+    reached 1.9 times the usual in runs whose loss showed nothing."""
 
     slope_steps: int = Field(default=200, ge=4)
     """Steps over which the loss's first slope is fitted."""

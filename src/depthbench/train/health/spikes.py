@@ -63,7 +63,8 @@ class Spikes:
     def _compare(
         self, signal: Signal, step: int, values: list[float], row: Row, window: Window
     ) -> list[Spike]:
-        median, z = robust_z(window, row, self.config.spike_floor)
+        floor = self.config.loss_floor if signal == "loss" else self.config.norm_floor
+        median, z = robust_z(window, row, floor)
         still = {spike.block: spike for spike in self.lasting if spike.signal == signal}
         told: list[Spike] = []
         for place, score in enumerate(z.tolist()):
