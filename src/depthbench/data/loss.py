@@ -64,4 +64,9 @@ def next_token_loss(logits: Tensor, targets: Tensor, target_bytes: Tensor) -> Lo
         raise ValueError(f"a target lies outside the vocabulary of {logits.shape[-1]}")
     wide = logits if logits.dtype == torch.float64 else logits.float()
     each = functional.cross_entropy(wide.flatten(0, -2), targets.flatten(), reduction="none")
+    return loss_sum(each, targets, target_bytes)
+
+
+def loss_sum(each: Tensor, targets: Tensor, target_bytes: Tensor) -> LossSum:
+    """Sum of the losses of all ``targets``, in float64."""
     return LossSum(each.double().sum().item(), targets.numel(), int(target_bytes.sum()))

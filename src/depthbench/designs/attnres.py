@@ -109,7 +109,7 @@ class SourceDesign(Design[Sources], ABC):
 
     def open(self, embedding: Float[Tensor, "b t d"], context: Context) -> Sources:
         queries = self.query * self.gain
-        return SumSources.opened(embedding, queries, self.backbone.norm_eps, self.run)
+        return SumSources.opened(embedding, queries, self.backbone.norm_eps, self.run, self.kernels)
 
     def enter(self, state: Sources, place: int) -> Sources:
         return state.at(2 * place)

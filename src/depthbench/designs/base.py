@@ -11,6 +11,7 @@ from torch import Tensor
 from depthbench.config import Named
 from depthbench.nn.branch import Backbone, Context, Depth, Entry, Role, projections_of
 from depthbench.nn.cache import Memory, Room
+from depthbench.nn.fused import PLAIN, Kernels
 from depthbench.nn.parameters import Parametrised, Start
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
@@ -106,6 +107,9 @@ class Route:
 class Connection(Parametrised, ABC, Generic[S]):
     """Parameters and read/write rule of one site."""
 
+    kernels: Kernels = PLAIN
+    """What may stand in for torch's own operations; see `Model.use_kernels`."""
+
     def starts(self) -> dict[str, Start]:
         """No parameters of its own, unless a design says otherwise."""
         return {}
@@ -150,6 +154,9 @@ class Design(Parametrised, ABC, Generic[S]):
     factor of its own sets their size."""
     reads_marks: ClassVar[bool] = False
     """Whether it must be told which tokens start documents and end sentences."""
+
+    kernels: Kernels = PLAIN
+    """As those of its connections."""
 
     def __init__(self, config: Any, shape: Shape, backbone: Backbone) -> None:
         super().__init__()

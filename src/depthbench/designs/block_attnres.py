@@ -106,6 +106,7 @@ class RecencySources(Sources):
     bias: Float[Tensor, "mixes"] | None = None
     inside: bool = False
     """Whether outputs have joined the sum since it last became a source."""
+    plain_logits: ClassVar[bool] = False
 
     @property
     def begun(self) -> bool:
@@ -204,8 +205,8 @@ class BlockAttnRes(SourceDesign):
             "boundary": BoundarySources,
             "recency": RecencySources,
         }
-        queries, eps = self.query * self.gain, self.backbone.norm_eps
-        opened = kinds[self.config.definition].opened(embedding, queries, eps, self.run)
+        kind, queries = kinds[self.config.definition], self.query * self.gain
+        opened = kind.opened(embedding, queries, self.backbone.norm_eps, self.run, self.kernels)
         return replace(opened, bias=self.bias) if isinstance(opened, RecencySources) else opened
 
     def expected_sources(self) -> int:

@@ -16,6 +16,7 @@ from depthbench.designs.streams import (
     read_streams_plain,
 )
 from depthbench.nn.fast_norm import rms_scale
+from depthbench.nn.fused import PLAIN, Kernels, power_of_two, suits
 from depthbench.nn.kernels import fast, no_autocast, plain_gradients
 from depthbench.nn.precision import at_least_float32
 
@@ -145,9 +146,11 @@ def normed_projection_fast(
 
 
 def read_streams(
-    streams: Float[Tensor, "b t s d"], read: Float[Tensor, "*bt s"]
+    streams: Float[Tensor, "b t s d"], read: Float[Tensor, "*bt s"], kernels: Kernels = PLAIN
 ) -> Float[Tensor, "b t d"]:
     """``Σ_s α_s H_s``, by the version that suits ``streams``."""
+    if kernels.read_streams is not None and suits(streams):
+        return kernels.read_streams(streams, read)
     if not fast(streams):
         return read_streams_plain(streams, read)
     return read_streams_fast(streams, read.expand(streams.shape[:3]))
@@ -158,8 +161,12 @@ def mix_and_write(
     mix: Float[Tensor, "*bt s s"] | None,
     y: Float[Tensor, "b t d"],
     write: Float[Tensor, "*bt s"],
+    kernels: Kernels = PLAIN,
 ) -> Float[Tensor, "b t s d"]:
     """`mix_and_write_plain`, by the version that suits ``streams``."""
+    fused = kernels.mix_and_write
+    if fused and mix is not None and suits(streams) and power_of_two(streams.shape[2]):
+        return fused(streams, mix, y, write)
     if mix is None or not fast(streams):
         return mix_and_write_plain(streams, mix, y, write)
     each = streams.shape[:3]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import Route
 from depthbench.designs.fast_sources import Chain, FastBank
+from depthbench.nn.fused import PLAIN, Kernels, Mixer, suits
 from depthbench.nn.kernels import fast
 from depthbench.nn.precision import at_least_float32, full_precision
 
@@ -50,6 +51,30 @@ class PlainBank:
 
 
 @dataclass(frozen=True)
+class FusedBank:
+    """Complete sources, mixed by another package's kernel; it makes the logits itself."""
+
+    queries: Float[Tensor, "mixes d"]
+    eps: float
+    kernel: Mixer
+    values: tuple[Float[Tensor, "b t d"], ...] = ()
+    chain: None = None
+
+    def append(self, source: Float[Tensor, "b t d"]) -> "FusedBank":
+        """With one more source."""
+        return replace(self, values=(*self.values, source.to(self.queries.dtype)))
+
+    def mix(
+        self, mix: int, running: Tensor | None, running_logit: Tensor | None
+    ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "l b t"], None]:
+        """As `PlainBank.mix`; the kernel knows of no other logit for the running sum."""
+        assert running_logit is None
+        last = () if running is None else (running.to(self.queries.dtype),)
+        mixed, weights = self.kernel((*self.values, *last), self.queries[mix], self.eps)
+        return mixed, weights, None
+
+
+@dataclass(frozen=True)
 class Sources(ABC):
     """Sources in order of their making, and what every later mix makes of each.
 
@@ -59,7 +84,7 @@ class Sources(ABC):
 
     first: Float[Tensor, "b t d"]
     """The embedding."""
-    bank: FastBank | PlainBank
+    bank: FastBank | PlainBank | FusedBank
     run: int
     """Number of neighbouring sites whose outputs add up to one source."""
     running: Float[Tensor, "b t d"] | None = None
@@ -68,6 +93,8 @@ class Sources(ABC):
     """Mix that belongs to the last site; None before the first, which has one source."""
     position: int = 0
     """Place of the next site."""
+    plain_logits: ClassVar[bool] = True
+    """Whether every logit is a query's, so that another package's kernel can make them."""
 
     @classmethod
     def opened(
@@ -76,10 +103,15 @@ class Sources(ABC):
         queries: Float[Tensor, "mixes d"],
         eps: float,
         run: int,
+        kernels: Kernels = PLAIN,
     ) -> "Sources":
         """With the embedding as the only source."""
-        kind = FastBank if fast(embedding) else PlainBank
-        return cls(embedding, kind(at_least_float32(queries), eps).append(embedding), run)
+        queries, kernel = at_least_float32(queries), kernels.mix_sources
+        if kernel and cls.plain_logits and suits(embedding) and queries.shape[1] % 16 == 0:
+            bank = FusedBank(queries, eps, kernel)
+        else:
+            bank = (FastBank if fast(embedding) else PlainBank)(queries, eps)
+        return cls(embedding, bank.append(embedding), run)
 
     @property
     def begun(self) -> bool:
@@ -123,8 +155,8 @@ class Sources(ABC):
         return self.first, SourceRoute(weights=torch.ones_like(self.bank.values[0][None, ..., 0]))
 
     def running_logit(self, mix: int) -> Float[Tensor, "b t"] | None:
-        """What mix ``mix`` makes of the running sum, if there is one."""
-        if self.running is None:
+        """What mix ``mix`` makes of the running sum, if there is one and the bank wants it."""
+        if self.running is None or isinstance(self.bank, FusedBank):
             return None
         query = self.bank.queries[mix : mix + 1]
         return source_logits(self.running, query, self.bank.eps)[..., 0]

@@ -31,7 +31,7 @@ class StreamConnection(Connection[Tensor], ABC):
     def read(self, state: Float[Tensor, "b t s d"]) -> tuple[Float[Tensor, "b t d"], StreamRoute]:
         route = self.route(state)
         assert route.read is not None
-        return self.norm(read_streams(state, route.read)), route
+        return self.norm(read_streams(state, route.read, self.kernels)), route
 
     def write(
         self,
@@ -42,7 +42,7 @@ class StreamConnection(Connection[Tensor], ABC):
     ) -> Float[Tensor, "b t s d"]:
         assert route.write is not None
         with full_precision(state):
-            return mix_and_write(state, route.mix, y, route.write)
+            return mix_and_write(state, route.mix, y, route.write, self.kernels)
 
     def joining_work(self, length: int, *, mixed: bool = True) -> Work:
         """Of reading, of mixing unless there is no ``A``, and of writing."""

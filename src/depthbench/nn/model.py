@@ -27,6 +27,8 @@ from depthbench.nn.branch import (
 )
 from depthbench.nn.cache import Cache, Room
 from depthbench.nn.ends import Embedding, Head, OwnHead, TiedHead
+from depthbench.nn.fused import Kernels
+from depthbench.nn.loss import Finish
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.packed import pack, unpack
 from depthbench.nn.parameters import initialise
@@ -109,12 +111,14 @@ class Model(nn.Module):
         trace: Trace | None = None,
         padding: Int[Tensor, "b"] | None = None,
         loads: list[Load] | None = None,
-    ) -> Float[Tensor, "b t v"]:
+        finish: Finish | None = None,
+    ) -> Float[Tensor, "b t v"] | Float[Tensor, "b t"] | Float[Tensor, ""]:
         """Logits of the next token.
 
         ``program`` names the blocks to run, in order; ``tap`` edits branch outputs; ``trace``
         collects depth states and routes; ``padding`` counts the tokens on the left of each
-        sequence that are no text (their logits mean nothing); ``loads`` collects what routers did.
+        sequence that are no text (their logits mean nothing); ``loads`` collects what routers did;
+        ``finish`` makes something else of what the head reads.
         """
         order = range(self.config.shape.layers) if program is None else self._checked(program)
         cos, sin = self._rotary(tokens.shape[1])
@@ -122,6 +126,8 @@ class Model(nn.Module):
         if tap is None and trace is None and torch.is_grad_enabled():
             context = replace(context, compiled=self.compiler)
         hidden = self._hidden(tokens, context, order, tap, trace)
+        if finish is not None:
+            return finish(hidden, self.head.matrix(self.embed.weight), self.head.factor)
         return self.head(hidden, self.embed.weight)
 
     @torch.no_grad()
@@ -138,6 +144,15 @@ class Model(nn.Module):
         hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, None)
         cache.length += tokens.shape[1]
         return self.head(hidden[:, -1:] if last else hidden, self.embed.weight)
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        """From now on ``kernels`` stand in for torch's own operations, where they suit.
+
+        They give first derivatives alone, so this is for training.
+        """
+        self.design.kernels = kernels
+        for _, _, connection in self.sites():
+            connection.kernels = kernels
 
     def keep_documents_apart(self) -> None:
         """From now on `forward` treats each document of a sequence as if it ran alone.

@@ -50,6 +50,12 @@ class TrainConfig(Frozen):
     compile: bool = False
     """Compile blocks with `torch.compile`, or only branches where a state grows with depth. It
     pays for long runs: it takes up to minutes before the first step."""
+    kernels: Literal["plain", "fused"] = "plain"
+    """``fused``: on a GPU, the kernels of liger-kernel and flash-linear-attention that compute the
+    same; the result says which. ``plain``: torch's own operations."""
+    loss_chunk: int | None = Field(default=None, ge=1)
+    """Tokens whose logits are formed at a time, which saves memory; None = all, where they take
+    less than half a gigabyte."""
     save_model: bool = True
     """Keep the trained weights of every trial, for probes."""
     save_every: int = Field(default=500, ge=0)

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from depthbench.data.dataset import Dataset, ValidationSet
-from depthbench.data.loss import LossSum, next_token_loss
+from depthbench.data.loss import LossSum, loss_sum, next_token_loss
 from depthbench.errors import DepthbenchError
 from depthbench.machine import choose_dtype
 from depthbench.nn.backbones import backbone_kind
 from depthbench.nn.branch import Load
 from depthbench.nn.compiled import Compiler, compile_failed
+from depthbench.nn.fused import PLAIN, load_kernels
+from depthbench.nn.loss import chunk_of, loss_in_chunks, losses_in_chunks
 from depthbench.train.config import TrialConfig
 from depthbench.train.health.measure import Health, measure
 from depthbench.train.health.sums import blocks_of, update_squares
@@ -47,6 +49,15 @@ class Learner:
                 self.notes.append("compile: branches alone, for the state grows with depth")
         if train.document_mask:
             self.model.keep_documents_apart()
+        self.kernels = PLAIN
+        if train.kernels == "fused":
+            self.kernels, notes = load_kernels(self.device)
+            self.model.use_kernels(self.kernels)
+            self.notes += notes
+        each = len(self.rows) // (train.sequences // (train.micro_sequences or train.sequences))
+        self.chunk = chunk_of(each * train.length, dataset.vocab, train.loss_chunk)
+        if self.chunk and not (train.loss_chunk or self.kernels.loss):
+            self.notes.append(f"loss: logits of {self.chunk} tokens at a time, to save memory")
         self.kind = backbone_kind(config.model.backbone)
         self.optimizer = make_optimizer(self.model, config)
 
@@ -113,20 +124,24 @@ class Learner:
         """Add the gradients of one part of a batch; its cross entropy and router penalty."""
         loads: list[Load] = []
         with self.team.adding_up(self.model, last):
-            with self.autocast():
-                logits = self._logits(self.forward, inputs, loads)
-            flat = logits.float().flatten(0, 1)
-            loss = functional.cross_entropy(flat, targets.to(self.device).flatten())
+            loss = self._loss(inputs.to(self.device), targets.to(self.device), loads)
             penalty = self.kind.penalty(loads) if loads else None
             total = loss if penalty is None else loss + penalty
             (total if share == 1 else share * total).backward()
         return loss.item(), None if penalty is None else penalty.item()
 
-    def _logits(
-        self, forward: Callable[..., Tensor], inputs: Tensor, loads: list[Load] | None = None
-    ) -> Tensor:
-        """Over the tokenizer's vocabulary: rows that only pad the embedding are no prediction."""
-        return forward(inputs.to(self.device), loads=loads)[..., : self.dataset.vocab]
+    def _loss(self, inputs: Tensor, targets: Tensor, loads: list[Load]) -> Tensor:
+        """Mean cross entropy over the tokenizer's vocabulary; rows that pad it predict nothing."""
+        vocab, finish = self.dataset.vocab, None
+        if self.kernels.loss is not None:
+            finish = self.kernels.loss(targets, vocab)
+        elif self.chunk is not None:
+            finish = loss_in_chunks(targets, vocab, self.chunk)
+        with self.autocast():
+            if finish is not None:
+                return self.forward(inputs, loads=loads, finish=finish)
+            logits = self.forward(inputs, loads=loads)[..., :vocab]
+        return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Matrix products in the trial's dtype; weights stay float32."""
@@ -144,6 +159,14 @@ class Learner:
         """Norm of the last step of every block, without decay."""
         return update_squares(blocks_of(self.model), self.optimizer).sqrt().tolist()
 
+    def _validation_loss(self, inputs: Tensor, targets: Tensor, sizes: Tensor) -> LossSum:
+        vocab = self.dataset.vocab
+        chunk = chunk_of(inputs.numel(), vocab, self.config.train.loss_chunk)
+        if chunk is None:
+            return next_token_loss(self.model(inputs)[..., :vocab], targets, sizes)
+        each = self.model(inputs, finish=losses_in_chunks(targets, vocab, chunk))
+        return loss_sum(each, targets, sizes)
+
     @torch.no_grad()
     def loss_on(self, texts: ValidationSet) -> LossSum:
         """Loss on all tokens of ``texts``, to which every process adds its share."""
@@ -154,13 +177,13 @@ class Learner:
             ]
             # a model in parts runs in all processes or in none
             shown = torch.tensor(rows or [start])
+            inputs, targets, sizes = (
+                one[shown].to(self.device)
+                for one in (texts.inputs, texts.targets, texts.target_bytes)
+            )
             with self.autocast():
-                logits = self._logits(self.model, texts.inputs[shown])
-            if rows:
-                targets, sizes = (
-                    one[shown].to(self.device) for one in (texts.targets, texts.target_bytes)
-                )
-                total += next_token_loss(logits, targets, sizes)
+                found = self._validation_loss(inputs, targets, sizes)
+            total += found if rows else LossSum()
         nats, tokens, size_in_bytes = self.team.totals([total.nats, total.tokens, total.bytes])
         return LossSum(nats, int(tokens), int(size_in_bytes))
 
