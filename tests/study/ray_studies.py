@@ -1,9 +1,5 @@
 """Studies for the tests of Ray, and what is compared of them."""
 
-import os
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +27,3 @@ def metrics(study: Study) -> dict[str, bytes]:
     """The metrics of every trial."""
     files = study.folder.glob("trials/*/metrics.jsonl")
     return {path.parent.name: path.read_bytes() for path in files}
-
-
-def processes_of(word: str) -> list[str]:
-    """Command lines of processes that name ``word``."""
-    listed = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True)
-    return [line for line in listed.stdout.splitlines() if word in line]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Until ``condition()`` holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)

@@ -10,12 +10,14 @@ from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, Worker
 
 from depthbench.files import read_lines
 from depthbench.study.engine import Place, Running
+from depthbench.study.engine_ray import refusal
 from depthbench.study.plan import Planned
 from depthbench.study.process import End, Job
 from depthbench.study.ray_driver import largest, missing, room, why
 from depthbench.study.run import train_study
+from tests.processes import processes_of
 from tests.small import TRAIN
-from tests.study.ray_studies import metrics, opened, processes_of, results
+from tests.study.ray_studies import metrics, opened, results
 
 ON_RAY = Place("ray", workers=1)
 
@@ -51,6 +53,18 @@ def test_a_study_has_the_rows_of_a_local_one_though_a_trial_was_killed(
     assert list(study.folder.glob(".shared-*")) == []
     assert processes_of(short) == []
     assert list(Path(short).glob("db-*")) == []
+
+
+def test_why_ray_refuses_is_said_in_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "ray.log"
+    log.write_text("noise\n")
+    assert str(refusal("no such session", log)) == (
+        f"Ray refused: no such session ({log} tells more)"
+    )
+    log.write_text("RPC error: InvalidAuthToken: Authentication token is missing or incorrect\n")
+    assert str(refusal("Failed to connect", log)).startswith(
+        "the Ray cluster asks for its token. Set RAY_AUTH_MODE=token"
+    )
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import math
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from depthbench.study.config import Resources
 from depthbench.study.engine import Ended, Need, Place, Setup
 from depthbench.study.engine_local import Pool
 from depthbench.study.plan import Planned
+from tests.processes import is_alive, wait_for
 from tests.small import make_dataset, study_config, trial_config
 
 LONG = 64 * 20_000
@@ -61,21 +61,6 @@ def under_way(pool: Pool, trial: Planned) -> tuple[int, int]:
     return first, int(second)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_until_gone(pid: int) -> None:
-    end = time.monotonic() + 60
-    while is_alive(pid):
-        assert time.monotonic() < end, "it goes on"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_two_processes_train_what_one_does(dataset: Dataset, tmp_path: Path, parallel: str) -> None:
     trial = planned(dataset, design="hc")
@@ -103,7 +88,7 @@ def test_a_killed_second_process_breaks_the_trial_off(pool: Pool, dataset: Datas
     assert ended.reason == (
         "process 1 of its team: its process was killed by signal 9 (out of memory?)"
     )
-    wait_until_gone(first)
+    wait_for(lambda: not is_alive(first))
 
 
 def test_the_second_process_ends_with_a_killed_first(pool: Pool, dataset: Dataset) -> None:
@@ -112,7 +97,7 @@ def test_the_second_process_ends_with_a_killed_first(pool: Pool, dataset: Datase
     ended = end_of(pool)
     assert ended.broken_off
     assert ended.reason == "its process was killed by signal 9 (out of memory?)"
-    wait_until_gone(second)
+    wait_for(lambda: not is_alive(second))
 
 
 def test_both_write_one_checkpoint_when_stopped(
@@ -122,7 +107,7 @@ def test_both_write_one_checkpoint_when_stopped(
     pair = under_way(pool, trial)
     pool.stop()
     for pid in pair:
-        wait_until_gone(pid)
+        wait_for(lambda pid=pid: not is_alive(pid))
     [path] = (tmp_path / "trials" / trial.id / "checkpoints").iterdir()
     assert (path / "state.json").exists()
 

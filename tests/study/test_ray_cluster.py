@@ -20,15 +20,9 @@ from depthbench.study.engine import Place, Running
 from depthbench.study.plan import Planned
 from depthbench.study.run import train_study
 from depthbench.study.store import Row
+from tests.processes import is_alive, processes_of, wait_for
 from tests.small import TRAIN, study_tables
-from tests.study.ray_studies import (
-    is_alive,
-    metrics,
-    opened,
-    processes_of,
-    results,
-    wait_for,
-)
+from tests.study.ray_studies import metrics, opened, results
 
 pytestmark = pytest.mark.slow
 

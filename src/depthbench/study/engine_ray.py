@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from depthbench.errors import DepthbenchError
@@ -20,9 +22,16 @@ from depthbench.study.plan import Planned
 from depthbench.study.process import End
 
 REACH_SECONDS = 5.0
+ANSWER_SECONDS = 60.0
+"""For a cluster that runs to take the study in."""
 START_SECONDS = 120.0
+"""For one to be started."""
 STOP_SECONDS = 330.0
 """A little longer than the driver gives the trials."""
+JOIN_SECONDS = 30.0
+"""For the first node with room to join a cluster."""
+END_SECONDS = 30.0
+"""For a driver that has nothing to stop."""
 EMPTY_SECONDS = 120.0
 """How long a cluster without room for a single trial is waited for: nodes come back."""
 SEAL = ".shared-"
@@ -45,7 +54,8 @@ class RayEngine(Engine):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.room, self.largest, self.empty_since = 0, "", time.monotonic()
+        self.room, self.largest, self.ready = 0, "", False
+        self.empty_since = time.monotonic()
         self.log = setup.folder.absolute() / "ray.log"
         for old in setup.folder.glob(f"{SEAL}*"):
             old.unlink(missing_ok=True)
@@ -74,9 +84,7 @@ class RayEngine(Engine):
                     "seal": str(self.seal),
                 }
             )
-            self._take(START_SECONDS)
-            if not self.room:
-                raise self._no_room("no node can run a trial")
+            self._begin()
         except BaseException:
             self.stop()
             raise
@@ -112,14 +120,34 @@ class RayEngine(Engine):
     def stop(self) -> None:
         self._say({"stop": True})
         try:
-            self.driver.wait(STOP_SECONDS)
+            self.driver.wait(STOP_SECONDS if self.ready else END_SECONDS)
         except subprocess.TimeoutExpired:
             self.driver.kill()
             self.driver.wait()
         assert self.driver.stdin is not None
-        self.driver.stdin.close()
+        with suppress(OSError):
+            self.driver.stdin.close()
         self.seal.unlink(missing_ok=True)
         self.running.clear()
+
+    def _begin(self) -> None:
+        """Wait until the driver has a cluster."""
+        address = self.setup.place.address
+        self._take(START_SECONDS if address is None else ANSWER_SECONDS)
+        if not self.ready:
+            # it waits inside Ray, where it hears nothing
+            self.driver.kill()
+            raise DepthbenchError(
+                "Ray could not be started here"
+                if address is None
+                else f"--ray-address {address}: what is there does not answer as Ray does. "
+                "`ray status` shows the address of a cluster"
+            )
+        end = time.monotonic() + (0.0 if address is None else JOIN_SECONDS)
+        while not self.room and time.monotonic() < end:
+            self._take(POLL_SECONDS)
+        if not self.room:
+            raise self._no_room("no node can run a trial")
 
     def _say(self, command: dict[str, Any]) -> None:
         assert self.driver.stdin is not None
@@ -154,9 +182,9 @@ class RayEngine(Engine):
                 f"the connection to Ray broke. {self.log} tells more; the same command goes on"
             )
         if "refused" in event:
-            raise DepthbenchError(f"Ray refused: {event['refused']} ({self.log} tells more)")
+            raise refusal(event["refused"], self.log)
         if "room" in event:
-            self.room, self.largest = event["room"], event["largest"]
+            self.room, self.largest, self.ready = event["room"], event["largest"], True
         for one in self.running:
             if one.planned.id in event.get("states", {}):
                 state = event["states"][one.planned.id]
@@ -176,6 +204,16 @@ class RayEngine(Engine):
             f"{what}: it needs {need.cores} cores and {need.gpus:g} GPUs, {self.largest}. "
             "Lower resources, or add a node"
         )
+
+
+def refusal(said: str, log: Path) -> DepthbenchError:
+    """Ray's reason for not beginning, which for a missing token stands in its log alone."""
+    if "InvalidAuthToken" in log.read_text(encoding="utf-8", errors="replace"):
+        return DepthbenchError(
+            "the Ray cluster asks for its token. Set RAY_AUTH_MODE=token where the token is in "
+            "~/.ray/auth_token, as it is on the cluster's nodes"
+        )
+    return DepthbenchError(f"Ray refused: {said} ({log} tells more)")
 
 
 def _reach(address: str) -> None:
