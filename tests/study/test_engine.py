@@ -13,7 +13,7 @@ from depthbench.data.dataset import Dataset
 from depthbench.errors import DepthbenchError
 from depthbench.study.config import Resources
 from depthbench.study.engine import Ended, Engine, Need, Place, Running, Setup, drive
-from depthbench.study.engine_local import Pool
+from depthbench.study.engine_local import Pool, visible
 from depthbench.study.engines import ENGINES, engine_class
 from depthbench.study.plan import Phase, Planned
 from tests.small import SHAPE, make_dataset, trial_config
@@ -232,6 +232,14 @@ def test_an_engine_is_found_by_name_and_a_misspelt_one_gets_the_nearest() -> Non
     with pytest.raises(DepthbenchError) as caught:
         engine_class("rai")
     assert str(caught.value) == "unknown engine 'rai', did you mean 'ray'? Allowed: local, ray"
+
+
+def test_every_place_has_its_gpus() -> None:
+    gpus = ["3", "5", "6", "7"]
+    assert [visible(slot, 1, gpus) for slot in range(5)] == ["3", "5", "6", "7", "3"]
+    assert [visible(slot, 2, gpus) for slot in range(2)] == ["3,5", "6,7"]
+    assert [visible(slot, 0.5, gpus) for slot in range(5)] == ["3", "3", "5", "5", "6"]
+    assert [visible(slot, 0.3, gpus) for slot in range(4)] == ["3", "3", "3", "5"]
 
 
 def test_room_follows_from_resources(dataset: Dataset, tmp_path: Path) -> None:

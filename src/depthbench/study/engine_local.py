@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -48,7 +49,9 @@ class Pool(Engine):
     def start(self, planned: Planned) -> None:
         slot = min(set(range(self.workers)) - set(self.slots.values()))
         share = self.setup.need.gpus
-        job = self.setup.job(planned, gpus=_visible(slot, share) if share else None)
+        job = self.setup.job(
+            planned, gpus=visible(slot, share, _names_of_gpus()) if share else None
+        )
         if slot in self.processes:
             self.processes[slot].begin(job)
         else:
@@ -100,10 +103,13 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _visible(slot: int, share: float) -> str:
-    """The GPUs of this slot, among those that the study may see."""
+def _names_of_gpus() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = given.split(",") if given else [str(gpu) for gpu in range(_gpus())]
+    return given.split(",") if given else [str(gpu) for gpu in range(_gpus())]
+
+
+def visible(slot: int, share: float, gpus: Sequence[str]) -> str:
+    """The GPUs of a place where a trial needs ``share`` of them, by name."""
     first = slot * int(share) if share >= 1 else slot // int(1 / share)
     # more workers than there is room for take GPUs in turn
-    return ",".join(names[(first + n) % len(names)] for n in range(max(1, int(share))))
+    return ",".join(gpus[(first + n) % len(gpus)] for n in range(max(1, int(share))))

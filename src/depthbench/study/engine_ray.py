@@ -8,6 +8,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -61,6 +62,11 @@ class RayEngine(Engine):
             old.unlink(missing_ok=True)
         self.seal = setup.folder.absolute() / f"{SEAL}{secrets.token_hex(8)}"
         write_atomic(self.seal, "")
+        # sockets in it may have 107 letters: a Mac's own temporary folder is too long
+        short = "/tmp" if sys.platform == "darwin" else None
+        self.scratch = tempfile.TemporaryDirectory(
+            prefix="db-", dir=short, ignore_cleanup_errors=True
+        )
         with self.log.open("w") as log:
             self.driver = subprocess.Popen(
                 # -P: a folder "ray" beside the study is no package
@@ -82,6 +88,7 @@ class RayEngine(Engine):
                     "cores": setup.need.cores,
                     "gpus": setup.need.gpus,
                     "seal": str(self.seal),
+                    "scratch": self.scratch.name,
                 }
             )
             self._begin()
@@ -128,6 +135,7 @@ class RayEngine(Engine):
         with suppress(OSError):
             self.driver.stdin.close()
         self.seal.unlink(missing_ok=True)
+        self.scratch.cleanup()
         self.running.clear()
 
     def _begin(self) -> None:

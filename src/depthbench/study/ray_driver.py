@@ -8,9 +8,9 @@ import json
 import os
 import platform
 import queue
+import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -51,6 +51,8 @@ class Options:
     gpus: float
     seal: str
     """A file that every node must see."""
+    scratch: str
+    """Folder for the files of a cluster of our own."""
 
 
 @dataclass
@@ -181,19 +183,19 @@ class Driver:
     board: Any = None
     task: Any = None
 
-    def open(self, folder: str) -> None:
-        """Connect to the cluster, or start one whose files are in ``folder``."""
+    def open(self) -> None:
+        """Connect to the cluster, or start one."""
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self.options.address is not None:
             ray.init(address=self.options.address, **quiet)
         else:
             # of processes that Ray ends too suddenly for them to clean up
-            os.environ["TMPDIR"] = folder
+            os.environ["TMPDIR"] = self.options.scratch
             ray.init(
                 address="local",
                 include_dashboard=False,
                 object_store_memory=STORE_BYTES,
-                _temp_dir=folder,
+                _temp_dir=self.options.scratch,
                 **quiet,
             )
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -303,20 +305,19 @@ def main() -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     driver = Driver(Options(**json.loads(sys.stdin.readline())), out)
-    # sockets in it may have 107 letters: a Mac's own temporary folder is too long
-    short = "/tmp" if sys.platform == "darwin" else None
-    with tempfile.TemporaryDirectory(prefix="db-", dir=short, ignore_cleanup_errors=True) as folder:
-        try:
-            driver.open(folder)
-        except (OSError, RuntimeError, ValueError, RayError) as error:
-            driver.say({"refused": " ".join(str(error).split())})
-            return
-        # Ray has set its own handler, which would leave trials no time
-        signal.signal(signal.SIGTERM, lambda *_: driver.events.put(None))
-        threading.Thread(target=driver.listen, daemon=True).start()
-        try:
-            driver.serve()
-        finally:
-            driver.stop()
-            ray.shutdown()
-            Path(driver.options.seal).unlink(missing_ok=True)
+    try:
+        driver.open()
+    except (OSError, RuntimeError, ValueError, RayError) as error:
+        driver.say({"refused": " ".join(str(error).split())})
+        return
+    # Ray has set its own handler, which would leave trials no time
+    signal.signal(signal.SIGTERM, lambda *_: driver.events.put(None))
+    threading.Thread(target=driver.listen, daemon=True).start()
+    try:
+        driver.serve()
+    finally:
+        driver.stop()
+        ray.shutdown()
+        # the study does this too, unless it was killed
+        Path(driver.options.seal).unlink(missing_ok=True)
+        shutil.rmtree(driver.options.scratch, ignore_errors=True)
