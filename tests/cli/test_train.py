@@ -125,3 +125,21 @@ def test_compile_is_a_setting_of_the_run(root: Path, tmp_path: Path, capsys: Cap
     row = json.loads(capsys.readouterr().out)
     assert row["config"]["train"]["compile"] is True
     assert [note.split(":")[0] for note in row["notes"]] == ["compile"]
+
+
+def test_another_config_in_the_same_folder_is_refused(
+    root: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """Nothing of the first run is touched; --resume never starts over."""
+    assert execute(arguments(root, tmp_path)) == 0
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert execute(arguments(root, tmp_path, "design=hc")) == 2
+    error = capsys.readouterr().err
+    assert "holds a run with other settings" in error
+    assert "--resume never" in error
+    for path, content in before.items():
+        assert path.name.startswith(".lock") or path.read_bytes() == content, path
+    assert execute(arguments(root, tmp_path, "design=hc", "--resume", "never")) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["label"] == "hc"

@@ -1,6 +1,7 @@
 """Checkpoints: a run that was broken off ends as one that was not, bit for bit (CASES 35, 38)."""
 
 import errno
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -240,3 +241,73 @@ def test_parts_of_a_batch_give_the_whole_batchs_step(dataset: Dataset, tmp_path:
 def test_parts_must_divide_the_batch(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(DepthbenchError, match=r"sequences = 4 .*micro_sequences = 3"):
         make(dataset, tmp_path, micro_sequences=3)
+
+
+def test_an_altered_manifest_is_named_and_skipped(dataset: Dataset, tmp_path: Path) -> None:
+    """Each of: a changed state, an empty one, no files, another step."""
+    make(dataset, tmp_path / "run", save_every=2, keep_last=4).run(lambda *_: None)
+    folder = tmp_path / "run" / "checkpoints"
+    path = folder / "step-000008" / "state.json"
+    good = json.loads(path.read_text())
+    changes = ({"state": good["state"] | {"loss": 1.0}}, {"state": {}}, {"files": {}}, {"step": 7})
+    for change in changes:
+        path.write_text(json.dumps(good | change))
+        found, notes = checkpoint.newest(folder, good["config"])
+        assert found is not None
+        assert found.manifest.step == 6
+        assert "state.json is not what was written" in notes[0]
+
+
+def test_a_millionth_step_is_later_than_the_one_before(tmp_path: Path) -> None:
+    for step in (999_998, 999_999, 1_000_000):
+        checkpoint.save(tmp_path, step, "config", {"model": {"w": torch.ones(1)}}, {})
+    checkpoint.prune(tmp_path, 2, None)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-1000000", "step-999999"]
+    found, _ = checkpoint.newest(tmp_path, "config")
+    assert found is not None
+    assert found.manifest.step == 1_000_000
+
+
+def test_going_back_to_a_named_checkpoint_drops_what_came_after(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    """Stopped on the way, the same command goes on from there: nothing is missing."""
+    settings: dict[str, Any] = {"save_every": 2, "keep_last": 4}
+    whole = make(dataset, tmp_path / "whole", **settings)
+    whole.run(lambda *_: None)
+    folder = tmp_path / "run"
+    make(dataset, folder, **settings).run(lambda *_: None)
+    back = make(dataset, folder, **settings)
+    named = folder / "checkpoints" / "step-000002"
+    assert back.run(lambda *_: None, resume=named, stop=lambda: back.done == 3).status == "stopped"
+    assert names(folder) == ["step-000002", "step-000003"]
+    end = make(dataset, folder, **settings).run(lambda *_: None, resume=True)
+    assert end.notes == []
+    metrics = "metrics.jsonl"
+    assert (folder / metrics).read_bytes() == (tmp_path / "whole" / metrics).read_bytes()
+
+
+def test_metrics_that_are_gone_are_told(dataset: Dataset, tmp_path: Path) -> None:
+    first = make(dataset, tmp_path)
+    first.run(lambda *_: None, stop=lambda: first.done == 4)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 4
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:1] + lines[3:]))
+    second = make(dataset, tmp_path)
+    outcome = second.run(lambda *_: None, resume=True, stop=lambda: second.done == 6)
+    assert outcome.notes == ["metrics.jsonl holds 2 of the 4 records of the first 4 steps"]
+
+
+@pytest.mark.parametrize("change", [{"step": "4"}, {"train_loss": "abc"}, {"tokens": None}])
+def test_a_record_that_is_none_is_named(
+    dataset: Dataset, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    first = make(dataset, tmp_path)
+    first.run(lambda *_: None, stop=lambda: first.done == 4)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | change)
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(
+        DepthbenchError, match=rf"record 3: {next(iter(change))} = .*--resume never"
+    ):
+        make(dataset, tmp_path).run(lambda *_: None, resume=True)

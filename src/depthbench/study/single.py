@@ -1,5 +1,6 @@
 """One training run of its own: a design at a shape, from settings to a result."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,10 +8,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, digest_of
 from depthbench.data.config import DataConfig
 from depthbench.data.dataset import Dataset
 from depthbench.designs import DesignChoice, label_of, parse_design
+from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.nn.backbones import BackboneChoice
 from depthbench.nn.branch import Backbone
@@ -86,12 +88,15 @@ def train_single(
     """Train in ``folder``; the outcome, and the row of ``result.json`` unless it was stopped.
 
     ``log`` names the trackers that hear of the metrics. Of a ``team``, the main process alone
-    writes the row and returns it.
+    writes the row and returns it. Raises `DepthbenchError` if the folder holds a run with other
+    settings, unless it is to start over (``resume = False``).
     """
     started = time.perf_counter()
     hearing = [StatusFile(), *listeners(log)]
     trial = Trial(config.trial(dataset), dataset, folder, hearing, team=team)
     if trial.team.main:
+        if resume is not False:
+            _check_same(folder, trial.config)
         (folder / RESULT).unlink(missing_ok=True)
     outcome = trial.run(report, resume=resume, stop=stop)
     if outcome.status == "stopped" or not trial.team.main:
@@ -108,3 +113,20 @@ def train_single(
     )
     write_atomic(folder / RESULT, row.model_dump_json(indent=2) + "\n")
     return outcome, row
+
+
+def _check_same(folder: Path, config: TrialConfig) -> None:
+    """Raise `DepthbenchError` if ``folder`` holds a run of another config: it would be lost."""
+    path = folder / "config.json"
+    if not path.exists():
+        return
+    try:
+        earlier = digest_of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        earlier = None
+    if earlier != config.id:
+        raise DepthbenchError(
+            f"{folder} holds a run with other settings (its trial is {earlier or 'unreadable'}, "
+            f"this one {config.id}). Give this one a name of its own with name=..., another "
+            "folder with --out, or start over in its place with --resume never"
+        )

@@ -9,6 +9,7 @@ from depthbench.config import Frozen
 from depthbench.files import append_line, read_lines, whole_lines
 from depthbench.nn.count import Parameters
 from depthbench.shapes import Shape
+from depthbench.train.record import read_records
 
 SCHEMA_VERSION = 1
 
@@ -132,7 +133,7 @@ class Store:
 
     def metrics(self, trial_id: str) -> list[dict[str, Any]]:
         """The metric records of a trial by step; the last write of a step wins."""
-        records = read_lines(self.folder / "trials" / trial_id / "metrics.jsonl")
+        records = read_records(self.folder / "trials" / trial_id / "metrics.jsonl")
         by_step: dict[int, dict[str, Any]] = {}
         for record in records:
             by_step[record["step"]] = by_step.get(record["step"], {}) | record

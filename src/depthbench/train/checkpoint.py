@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, digest_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder
 from depthbench.train.parts import kinds_of, read_parts
 from depthbench.train.team import SUFFIX, Solo, Team
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 MANIFEST = "state.json"
 UNFINISHED = ".unfinished-"
 
@@ -38,7 +38,7 @@ Tensors = dict[str, dict[str, Tensor]]
 class Manifest(Frozen):
     """``state.json``: written last inside a checkpoint, so that it names all that belongs to it."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     step: int = Field(ge=0)
     """Optimizer steps that are done; the sampler goes on at this step."""
     config: str
@@ -48,6 +48,20 @@ class Manifest(Frozen):
     versions: dict[str, str]
     state: dict[str, Any]
     """What else the training goes on from."""
+    seal: str = ""
+    """Digest of all of the above."""
+
+    def sealed(self) -> "Manifest":
+        """With the seal that belongs to the rest."""
+        return self.model_copy(update={"seal": self._digest()})
+
+    def check(self) -> None:
+        """Raise `ValueError` unless this is what was written."""
+        if self.seal != self._digest():
+            raise ValueError(f"{MANIFEST} is not what was written")
+
+    def _digest(self) -> str:
+        return digest_of({k: v for k, v in self.resolved().items() if k != "seal"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ def save(
         }
         manifest = Manifest(
             step=step, config=config, files=files, versions=_versions(), state=state
-        )
+        ).sealed()
         (unfinished / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
         _synced(unfinished / MANIFEST)
         for folder in (*(one for one in unfinished.iterdir() if one.is_dir()), unfinished):
@@ -183,6 +197,7 @@ def read(path: Path) -> Checkpoint:
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         manifest = Manifest.parse(data, str(path / MANIFEST))
+        manifest.check()
         wrong = [name for name, digest in manifest.files.items() if _digest(path / name) != digest]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -219,8 +234,21 @@ def remove(root: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
 
 
+def remove_after(root: Path, step: int) -> None:
+    """The checkpoints of later steps than ``step``."""
+    for path in _folders(root):
+        if _step_of(path) > step:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _folders(root: Path) -> list[Path]:
-    return sorted(path for path in root.glob("step-*") if path.is_dir())
+    """The checkpoints, by their steps; six digits are no limit."""
+    found = (path for path in root.glob("step-*") if path.is_dir())
+    return sorted((path for path in found if path.name[5:].isdecimal()), key=_step_of)
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name[5:])
 
 
 def _synced(path: Path) -> str:

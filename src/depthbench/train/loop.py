@@ -13,7 +13,16 @@ from depthbench.data.dataset import Dataset
 from depthbench.data.loss import LossSum
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
-from depthbench.train.checkpoint import Checkpoint, newest, prune, read, remove, save, sweep
+from depthbench.train.checkpoint import (
+    Checkpoint,
+    newest,
+    prune,
+    read,
+    remove,
+    remove_after,
+    save,
+    sweep,
+)
 from depthbench.train.config import TrialConfig
 from depthbench.train.health.monitor import Monitor
 from depthbench.train.metrics import Listener, Metrics
@@ -133,14 +142,19 @@ class Trial:
         """State of step 0, or of the last checkpoint; metrics of later steps are cut off."""
         path, notes = self.team.told(self._found(resume) if self.team.main else (None, []))
         self.notes += notes
+        count = 0
         if path is None:
             # what the process drew before must not show in what it saves
             torch.manual_seed(self.config.seed % 2**63)
             self._remove()
         else:
-            self._restore(read(path))
+            found = read(path)
+            count = found.manifest.state["records"]
+            self._restore(found)
         if self.team.main:
-            self.metrics.begin(self.config, self.done)
+            # of an earlier step that was named, the later ones are another future
+            remove_after(self.checkpoints, self.done)
+            self.notes += self.metrics.begin(self.config, self.done, count)
 
     def _found(self, resume: bool | Path) -> tuple[Path | None, list[str]]:
         sweep(self.checkpoints)
@@ -180,6 +194,7 @@ class Trial:
             "domains": {name: asdict(part) for name, part in self.domains.items()},
             "best": self.best,
             "health": self.monitor.state(),
+            "records": self.team.told(self.metrics.count),
         }
         save(self.checkpoints, self.done, self.config.id, tensors, state, self.team)
         best = self.best[0] if self.best and self.config.train.keep_best else None

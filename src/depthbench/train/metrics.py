@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from depthbench.files import append_line, read_lines, write_atomic
+from depthbench.files import append_line, write_atomic
 from depthbench.train.config import TrialConfig
 from depthbench.train.outcome import Outcome
+from depthbench.train.record import read_records
 
 METRICS = "metrics.jsonl"
 TIMING = "timing.jsonl"
@@ -36,18 +37,28 @@ class Metrics:
 
     def __init__(self, folder: Path, listeners: Sequence[Listener] = ()) -> None:
         self.folder, self.listeners = folder, listeners
+        self.count = 0
+        """Records that were written up to now, in this run and before."""
 
-    def begin(self, config: TrialConfig, step: int) -> None:
-        """Keep the metrics of the first ``step`` steps alone; none for 0."""
+    def begin(self, config: TrialConfig, step: int, count: int = 0) -> list[str]:
+        """Keep the metrics of the first ``step`` steps alone; none for 0.
+
+        ``count`` is how many of them there were. What is missing, in words.
+        """
+        kept: list[dict[str, Any]] = []
         if step == 0:
             (self.folder / METRICS).unlink(missing_ok=True)
             (self.folder / TIMING).unlink(missing_ok=True)
         else:
-            kept = [one for one in read_lines(self.folder / METRICS) if one["step"] <= step]
+            kept = [one for one in read_records(self.folder / METRICS) if one["step"] <= step]
             lines = [json.dumps(one, allow_nan=False, sort_keys=True) + "\n" for one in kept]
             write_atomic(self.folder / METRICS, "".join(lines))
+        self.count = count
         for one in self.listeners:
             one.begin(config, self.folder, step)
+        if len(kept) == count:
+            return []
+        return [f"{METRICS} holds {len(kept)} of the {count} records of the first {step} steps"]
 
     def add(self, record: dict[str, Any], seconds: float, tokens: int) -> None:
         """Write a record; ``seconds`` were spent on the ``tokens`` so far."""
@@ -57,6 +68,7 @@ class Metrics:
             "tokens_per_second": tokens / seconds,
         }
         append_line(self.folder / METRICS, record)
+        self.count += 1
         append_line(self.folder / TIMING, timing)
         for one in self.listeners:
             one.record(record, timing)

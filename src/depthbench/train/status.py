@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
 from depthbench.files import replace_text
@@ -27,7 +29,7 @@ class Status(Frozen):
     format: Literal[1] = 1
     state: State
     reason: str | None = None
-    pid: int
+    pid: int = Field(gt=0, lt=2**31)
     host: str
     at: str
     """ISO 8601 time of this word, UTC."""

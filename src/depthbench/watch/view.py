@@ -14,6 +14,7 @@ from depthbench.study.words import counted
 from depthbench.train.config import TrialConfig
 from depthbench.train.health import findings
 from depthbench.train.metrics import METRICS, TIMING
+from depthbench.train.record import Record
 from depthbench.train.status import read_status
 from depthbench.watch.tail import Tail
 
@@ -126,8 +127,10 @@ class Run:
         if over:
             self.records, self.last, self.validation = {}, {}, None
         for record in records:
-            step = record.get("step")
-            if not isinstance(step, int):
+            try:
+                step = Record.parse(record).step
+            except DepthbenchError:
+                self.metrics.unread += 1
                 continue
             self.records[step] = {"loss": record.get("train_loss"), "tokens": record.get("tokens")}
             if step >= self.last.get("step", 0):

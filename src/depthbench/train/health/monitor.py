@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from depthbench.files import read_lines
 from depthbench.train.config import TrainConfig, TrialConfig
 from depthbench.train.health.findings import FILE, report_of
 from depthbench.train.health.history import History
 from depthbench.train.health.spikes import Signal, Spike, Spikes
 from depthbench.train.metrics import METRICS, Listener
 from depthbench.train.outcome import Outcome, Step
+from depthbench.train.record import read_records
 
 GROWTH = 1.02
 """Of the number of measurements, before their findings are looked for again."""
@@ -56,7 +56,7 @@ class Monitor(Listener):
 
     def begin(self, config: TrialConfig, folder: Path, step: int) -> None:
         (folder / FILE).unlink(missing_ok=True)
-        for record in read_lines(folder / METRICS):
+        for record in read_records(folder / METRICS):
             self.history.add(record)
         if step:
             self.tell(anyway=True)

@@ -15,6 +15,7 @@ from depthbench.files import make_folder, read_lines, replace_text
 from depthbench.train.config import TrialConfig
 from depthbench.train.metrics import METRICS, TIMING, Listener
 from depthbench.train.outcome import Outcome
+from depthbench.train.record import read_records
 from depthbench.train.trackers.base import TrackedRun, Tracker
 
 FOLDER = "trackers"
@@ -70,7 +71,7 @@ class Relay(Listener):
             self._mark(step)
         if step:
             timings = {one["step"]: one for one in read_lines(folder / TIMING)}
-            for record in read_lines(folder / METRICS):
+            for record in read_records(folder / METRICS):
                 self._send(record, timings.get(record["step"], {}))
         self._mark(self.mark.step)
 
