@@ -16,10 +16,10 @@ class Record(Frozen):
     model_config = ConfigDict(extra="allow")
 
     step: int = Field(ge=1)
-    tokens: int = Field(ge=0)
-    train_loss: float | None
-    grad_norm: float | None
-    learning_rate: float
+    tokens: int = Field(default=0, ge=0)
+    train_loss: float | None = None
+    grad_norm: float | None = None
+    learning_rate: float = 0.0
     loss: dict[str, Any] | None = None
     domains: dict[str, dict[str, Any]] = Field(default_factory=dict)
     health: dict[str, Any] = Field(default_factory=dict)
