@@ -112,7 +112,10 @@ def test_killed_and_continued_it_shows_every_step_once(tmp_path: Path) -> None:
 
 def test_started_over_it_shows_the_new_run_alone(tmp_path: Path) -> None:
     assert execute(command(tmp_path, "train.tokens=1024")) == 0
-    assert execute(command(tmp_path, "train.tokens=512", "learning_rate=0.02")) == 0
+    assert (
+        execute(command(tmp_path, "train.tokens=512", "learning_rate=0.02", "--resume", "never"))
+        == 0
+    )
     folder = tmp_path / "runs" / "run"
     assert len(read_lines(folder / "metrics.jsonl")) == 8
     assert_equal_to_metrics(folder)
