@@ -6,8 +6,8 @@ STREAMS = [
     Mutant(
         "streams: branch reads the sum without norm",
         "designs/stream_connection.py",
-        "self.norm(read_streams(state, route.read))",
-        "read_streams(state, route.read)",
+        "self.norm(read_streams(state, route.read, self.kernels))",
+        "read_streams(state, route.read, self.kernels)",
         "designs/test_hc.py",
     ),
     Mutant(

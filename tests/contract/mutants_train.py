@@ -3,7 +3,6 @@
 from tests.contract.mutant import Mutant
 
 _RESUME = "train/test_resume.py"
-_COMPILE = "train/test_compile.py"
 _TEAMS = "train/test_teams.py"
 
 TRAIN = [
@@ -91,26 +90,5 @@ TRAIN = [
         "if config.backbone.tied_head",
         "if not config.backbone.tied_head",
         "nn/test_tied_head.py",
-    ),
-    Mutant(
-        "recomputation stops in the middle of a graph",
-        "nn/recompute.py",
-        "set_checkpoint_early_stop(context.compiled is None)",
-        "set_checkpoint_early_stop(True)",
-        _COMPILE,
-    ),
-    Mutant(
-        "a block's number in its graph",
-        "nn/block.py",
-        "enumerate(block.pairs()):",
-        "enumerate(block.pairs(), 0 * block.number):",
-        _COMPILE,
-    ),
-    Mutant(
-        "nobody is told that nothing is compiled",
-        "train/step.py",
-        "self.notes.append(f\"compile: torch's compiler failed",
-        "logger.info(f\"compile: torch's compiler failed",
-        _COMPILE,
     ),
 ]

@@ -19,6 +19,7 @@ from tests.contract.mutants_classic import CLASSIC
 from tests.contract.mutants_depth import DEPTH
 from tests.contract.mutants_health import HEALTH
 from tests.contract.mutants_parametrization import PARAMETRIZATION
+from tests.contract.mutants_speed import SPEED
 from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
 from tests.contract.mutants_train import TRAIN
@@ -334,6 +335,7 @@ SLOW = [
     *PARAMETRIZATION,
     *STATE,
     *TRAIN,
+    *SPEED,
     *HEALTH,
 ]
 

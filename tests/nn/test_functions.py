@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import depthbench.designs
 import depthbench.nn
@@ -35,6 +35,7 @@ from depthbench.nn.branch import Entry
 from depthbench.nn.fast_depth import attend_time_and_depth_fast
 from depthbench.nn.fast_norm import rms_norm_fast, rms_norm_plain
 from depthbench.nn.fast_swiglu import gate_fast, gate_plain
+from depthbench.nn.loss import loss_in_chunks
 from depthbench.nn.rope import pair_turns, rotary_table, turn_pairs, turn_pairs_plain
 
 TURNS = pair_turns(
@@ -75,6 +76,7 @@ def depth_attention(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
+TARGETS = torch.tensor([[4, 0, 2]])
 SOURCES = (noise(1, 2, 5), noise(1, 2, 5, seed=1), noise(1, 2, 5, seed=2), noise(2, 5, seed=3))
 
 Case = tuple[Callable[..., Any], Callable[..., Any], tuple[Tensor, ...]]
@@ -133,6 +135,15 @@ CASES: dict[str, list[Case]] = {
             (noise(1, 2, 4, 5), noise(6, 5, seed=1)),
         )
     ],
+    "nn.loss._MeanLoss": [
+        (
+            lambda x, weight: loss_in_chunks(TARGETS, 5, 2)(x, weight, 0.5),
+            lambda x, weight: nn.functional.cross_entropy(
+                0.5 * nn.functional.linear(x, weight[:5]).flatten(0, 1), TARGETS.flatten()
+            ),
+            (noise(1, 3, 4), noise(6, 4, seed=1)),
+        )
+    ],
     "designs.fast_sources._Append": [(mixes_of(FastBank), mixes_of(PlainBank), SOURCES)],
     "designs.fast_sources._Mix": [(mixes_of(FastBank), mixes_of(PlainBank), SOURCES)],
 }
@@ -141,6 +152,7 @@ FIRST_ORDER = {
     "designs.fast_sources._Append",
     "designs.fast_sources._Mix",
     "nn.fast_depth._AttendTimeAndDepth",
+    "nn.loss._MeanLoss",
 }
 """Their second derivatives are an error that says how to get them."""
 

@@ -227,6 +227,9 @@ def test_models_use_what_suits_and_compute_the_same(design: str, checkpointing: 
     found = gradients_of(model, tokens)
     again = 2 if checkpointing and model.design.checkpoint_unit == "block" else 1
     assert tuple(counted.calls.values()) == tuple(again * calls for calls in USED[design])
+    with plain_kernels():
+        model(tokens)
+    assert tuple(counted.calls.values()) == tuple(again * calls for calls in USED[design])
     assert found.keys() == expected.keys()
     # some gradients are differences of much larger numbers
     largest = max(gradient.abs().max().item() for gradient in expected.values())

@@ -35,7 +35,7 @@ def test_a_metrics_record_without_a_step_is_one_clear_line(tmp_path: Path) -> No
     folder = write_study(tmp_path / "study", [planned])
     path = folder / "trials" / planned.id / "metrics.jsonl"
     path.write_text('{"tokens": 4}\n', encoding="utf-8")
-    with pytest.raises(DepthbenchError, match=r"metrics.jsonl: a record lacks 'step'"):
+    with pytest.raises(DepthbenchError, match=r"metrics.jsonl record 1: 'step' is missing"):
         load(folder)
 
 

@@ -291,12 +291,12 @@ def test_a_broken_study_file_is_refused_in_one_line(root: Path, tmp_path: Path) 
 def test_metrics_of_one_step_are_merged_and_the_last_write_wins(tmp_path: Path) -> None:
     lines = (
         '{"step": 2, "train_loss": 5.0}\n{"step": 1, "train_loss": 6.0}\n'
-        '{"step": 2, "train_loss": 4.0, "loss": 3.0}\n'
+        '{"step": 2, "train_loss": 4.0, "loss": {"nats": 3.0}}\n'
     )
     write_atomic(tmp_path / "trials" / "x" / "metrics.jsonl", lines)
     assert Store(tmp_path).metrics("x") == [
         {"step": 1, "train_loss": 6.0},
-        {"step": 2, "train_loss": 4.0, "loss": 3.0},
+        {"step": 2, "train_loss": 4.0, "loss": {"nats": 3.0}},
     ]
 
 

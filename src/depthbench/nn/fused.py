@@ -11,6 +11,7 @@ from importlib.metadata import version
 import torch
 from torch import Tensor
 
+from depthbench.nn.kernels import plain_only
 from depthbench.nn.loss import Finish
 
 Function = Callable[..., Tensor]
@@ -36,8 +37,8 @@ PLAIN = Kernels()
 
 
 def suits(tensor: Tensor) -> bool:
-    """Whether kernels may be given ``tensor``: float32, and not for the compiler to see."""
-    return tensor.dtype == torch.float32 and not torch.compiler.is_compiling()
+    """Whether kernels may be given ``tensor``: float32, where not torch's own alone may run."""
+    return tensor.dtype == torch.float32 and not plain_only()
 
 
 def power_of_two(number: int) -> bool:

@@ -30,7 +30,12 @@ def eager(tensor: Tensor) -> bool:
 
     Never inside `plain_kernels`.
     """
-    return not (tensor.is_meta or torch.compiler.is_compiling() or _plain.get())
+    return not (tensor.is_meta or plain_only())
+
+
+def plain_only() -> bool:
+    """Whether torch's own operations alone may run: in `plain_kernels` and in `torch.compile`."""
+    return torch.compiler.is_compiling() or _plain.get()
 
 
 def fast(tensor: Tensor) -> bool:
@@ -38,7 +43,7 @@ def fast(tensor: Tensor) -> bool:
 
     On CPU, outside `plain_kernels` and outside `torch.compile`, which fuses the plain one better.
     """
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not _plain.get()
+    return tensor.device.type == "cpu" and not plain_only()
 
 
 def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:

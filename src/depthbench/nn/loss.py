@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-from depthbench.nn.kernels import first_order_only, no_autocast
+from depthbench.nn.kernels import first_order_only, no_autocast, plain_only
 from depthbench.nn.precision import at_least_float32
 
 LARGEST = 2**29
@@ -30,13 +30,13 @@ def chunk_of(tokens: int, vocab: int, asked: int | None) -> int | None:
 def loss_in_chunks(targets: Int[Tensor, "b t"], vocab: int, chunk: int) -> Finish:
     """Makes the mean cross entropy over the first ``vocab`` rows of ``W``.
 
-    Its gradients are made together with it, chunk by chunk, so no product is done twice. Second
-    derivatives raise `DepthbenchError`.
+    Its gradients are made together with it, chunk by chunk, so no product is done twice.
     """
 
     def finish(x: Tensor, weight: Tensor, factor: float) -> Tensor:
+        mean = _mean_loss_plain if plain_only() else _MeanLoss.apply
         rows, own = x.flatten(0, 1), weight[:vocab]
-        return _MeanLoss.apply(rows, own, targets.flatten(), factor, chunk)  # pyright: ignore[reportReturnType]
+        return mean(rows, own, targets.flatten(), factor, chunk)  # pyright: ignore[reportReturnType]
 
     return finish
 
@@ -55,6 +55,17 @@ def losses_in_chunks(targets: Int[Tensor, "b t"], vocab: int, chunk: int) -> Fin
         return torch.cat(parts).view(targets.shape)
 
     return finish
+
+
+def _mean_loss_plain(
+    x: Tensor, weight: Tensor, targets: Tensor, factor: float, chunk: int
+) -> Tensor:
+    logits = (factor * functional.linear(x[part], weight) for part in _chunks(len(x), chunk))
+    parts = zip(logits, targets.split(chunk), strict=True)
+    losses = [
+        functional.cross_entropy(at_least_float32(one), own, reduction="sum") for one, own in parts
+    ]
+    return torch.stack(losses).sum() / len(x)
 
 
 class _MeanLoss(torch.autograd.Function):
