@@ -79,7 +79,7 @@ def test_wrong_types_inside_lists_are_refused() -> None:
 
 def test_an_error_across_fields_of_a_table_does_not_print_the_table() -> None:
     text = study_refusal(train={"tokens": 10, "evaluations": 5})
-    assert text.startswith("s.toml: train: evaluations = 5 is more than the 1 steps")
+    assert text.startswith("s.toml: train: evaluations = 5 is more than the steps (1)")
 
 
 def test_a_whole_float_is_a_whole_number() -> None:

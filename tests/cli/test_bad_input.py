@@ -108,7 +108,7 @@ SETTINGS = {
     "unknown dtype": (["train.dtype=float16"], ["train.dtype = 'float16'", "'bfloat16'"]),
     "more evaluations than steps": (
         ["train.evaluations=9"],
-        ["evaluations = 9", "8 steps", "fewer evaluations or more tokens"],
+        ["evaluations = 9", "steps (8)", "fewer evaluations or more tokens"],
     ),
     "validation below one sequence": (
         ["train.validation_tokens=8"],

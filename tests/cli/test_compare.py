@@ -138,7 +138,7 @@ def test_words_of_the_user_do_nothing_in_the_page(
         (["prenorm", "prenrm"], "did you mean 'prenorm'"),
         (["prenorm"], "begins with no design"),
         (["prenorm", "hc", "--seeds", "0"], "seeds"),
-        (["prenorm", "hc", "--tolerance", "-1"], "parameter_tolerance = -1"),
+        (["prenorm", "hc", "--tolerance", "-1"], "--tolerance"),
         (["prenorm", "hc", "--device", "tpu"], "unknown device 'tpu'"),
     ],
 )

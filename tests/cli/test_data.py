@@ -78,7 +78,7 @@ def test_prepare_inspect_and_train(source: str, capsys: Capture, tmp_path: Path)
         (["prepare", "{}", "--out", "x", "--tokenizer", "byte"], "did you mean 'bytes'"),
         (["prepare", "{}"], "Missing option '--out'"),
         (["prepare", "{}", "--out", "{}"], "cannot create the folder"),
-        (["inspect", "none"], "cannot be read"),
+        (["inspect", "none"], "none is no folder. Prepare the data again, or name a folder"),
         ([], "Missing command"),
     ],
 )

@@ -98,6 +98,31 @@ def test_a_signal_saves_ends_with_0_and_the_same_command_goes_on(
     assert metrics.read_bytes() == kept.read_bytes()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc which signals are caught")
+def test_a_signal_before_training_ends_with_0_too(root: Path, tmp_path: Path) -> None:
+    text = tmp_path / "long.txt"
+    text.write_text((root / "words.txt").read_text() * 500, encoding="utf-8")
+    settings = [f'data.paths=["{text}"]', 'data.tokenizer="bpe"', "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "DEPTHBENCH_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "depthbench", "train", *settings, "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    status = Path(f"/proc/{process.pid}/status")
+    while not catches(signal.SIGTERM, status.read_text()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(said) == {"status": "stopped", "steps": None}
+    assert not (tmp_path / "out").exists()
+
+
+def catches(number: signal.Signals, status: str) -> bool:
+    """Whether the process whose ``/proc/PID/status`` this is has a handler for the signal."""
+    [mask] = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -105,7 +130,9 @@ def test_a_signal_saves_ends_with_0_and_the_same_command_goes_on(
         (["design=hcc"], "did you mean 'hc'"),
         (["trian.tokens=5"], "unknown key 'trian'"),
         (["train.micro_sequences=3"], "micro_sequences = 3"),
-        (["shape.width=15"], "width 15"),
+        (["shape.width=15"], "depthbench: shape: width 15"),
+        (["train.health.window=10"], "window_least = 20 is more than window = 10"),
+        (["--log", ""], "unknown tracker ''"),
         (["--device", "tpu"], "unknown device 'tpu'"),
         (["nowhere.toml"], "nowhere.toml"),
     ],

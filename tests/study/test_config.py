@@ -42,7 +42,7 @@ SIZE = {"layers": 1, "width": 16, "heads": 2, "ffn": 24}
         ({"shapes": {"params": "1M", "depths": [2], "aspect_ratios": [9.0]}}, "needs either"),
         ({"shapes": {"params": "1M", "depths": [0]}}, "depths.0 = 0: input should be greater than"),
         ({"shapes": {"params": 1000, "depths": [2]}}, "params = 1000: text in quotes is needed"),
-        ({"train": {"tokens": 5}}, "evaluations = 4 is more than the 1 steps that 5 tokens give"),
+        ({"train": {"tokens": 5}}, "evaluations = 4 is more than the steps (1) that 5 tokens give"),
         ({"data": {"domains": ["cod"]}}, "unknown domain 'cod', did you mean 'code'?"),
         ({"backbone": {"rope_bass": 1.0}}, "'dense': unknown key 'rope_bass', did you mean 'rope_"),
         ({"backbone": "hybird"}, "unknown backbone 'hybird', did you mean 'hybrid'? Allowed: den"),

@@ -81,8 +81,8 @@ def test_data_that_is_gone_is_a_reason_in_words(dataset: Dataset, tmp_path: Path
     [end] = messages(dataset, tmp_path / "gone", tmp_path)
     assert end.outcome is None
     assert end.reason == (
-        f"{tmp_path / 'gone' / 'manifest.json'} cannot be read: No such file or directory. "
-        "Prepare the data again"
+        f"{tmp_path / 'gone'} is no folder. Prepare the data again, or name a folder that "
+        "depthbench data prepare --out FOLDER wrote"
     )
     assert not (tmp_path / "error.txt").exists()
 

@@ -50,7 +50,8 @@ def compare(
     overrides: Overrides = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Pairs of trials.")] = 3,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="Share by which parameter totals may differ.")
+        float,
+        typer.Option("--tolerance", min=0, help="Share by which parameter totals may differ."),
     ] = DEFAULTS["parameter_tolerance"].default,
     fit: Annotated[
         bool, typer.Option("--fit/--no-fit", help="Narrow the larger side's feed-forward to fit.")

@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from depthbench.cli.options import Log
+from depthbench.cli.run import interrupt
 from depthbench.config import override, read_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.machine import prepare_process
 from depthbench.study.run import explicit, locked
 from depthbench.study.single import RunConfig, train_single
 from depthbench.study.store import Row
+from depthbench.study.words import counted
 from depthbench.train.group import joined
 from depthbench.train.outcome import Outcome
 from depthbench.train.stop import Stop
@@ -61,13 +63,22 @@ def train(
 ) -> int:
     """Train one model. Ctrl-C or SIGTERM saves and ends; the same command goes on.
 
-    Under torchrun its processes train one model together.
+    Under torchrun its processes train one model together. A run that diverges is a result too:
+    the exit code is 0, and the result's status says so.
     """
-    prepare_process()
+    signal.signal(signal.SIGTERM, interrupt)
     given = [*(settings or []), *(["train.compile=true"] if compile_blocks else [])]
-    config, trackers = _config(given, device, dtype, seed), parse_trackers(log)
-    with joined(config.parallel, config.train.device) as team:
-        _train(config, out / config.name, _resume(resume), trackers, team, as_json)
+    try:
+        prepare_process()
+        config, trackers = _config(given, device, dtype, seed), parse_trackers(log)
+        with joined(config.parallel, config.train.device) as team:
+            _train(config, out / config.name, _resume(resume), trackers, team, as_json)
+    except KeyboardInterrupt:
+        # training hears of signals by its own handler
+        if as_json:
+            typer.echo(json.dumps({"status": "stopped", "steps": None}, indent=2))
+        else:
+            typer.echo("Stopped before training began; the same command starts it")
     return 0
 
 
@@ -144,4 +155,6 @@ def _tell(outcome: Outcome, row: Row | None, folder: Path, as_json: bool) -> Non
         return
     loss = "" if row.loss is None else f", {row.loss.bits_per_byte:.3f} bits per byte"
     reason = "" if row.reason is None else f": {row.reason}"
-    typer.echo(f"{row.label}: {row.status}{reason}{loss}, {row.steps} steps. Folder: {folder}")
+    typer.echo(
+        f"{row.label}: {row.status}{reason}{loss}, {counted(row.steps, 'step')}. Folder: {folder}"
+    )

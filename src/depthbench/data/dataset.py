@@ -212,9 +212,7 @@ def _open_prepared(folder: Path, cache: Path) -> Dataset:
     try:
         found = Dataset.open(folder)
     except DepthbenchError as error:
-        raise DepthbenchError(
-            f"data.prepared: {error}. Name a folder that depthbench data prepare has written"
-        ) from None
+        raise DepthbenchError(f"data.prepared: {error}") from None
     place = {"folder": str(folder.resolve())}
     write_atomic(cache / "prepared" / f"{found.manifest.hash}.json", json.dumps(place) + "\n")
     return found

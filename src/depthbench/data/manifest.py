@@ -100,6 +100,12 @@ class Manifest(Frozen):
         path = folder / FILE
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            what = "holds no prepared data" if folder.is_dir() else "is no folder"
+            raise DepthbenchError(
+                f"{folder} {what}. Prepare the data again, or name a folder that "
+                "depthbench data prepare --out FOLDER wrote"
+            ) from None
         except OSError as error:
             raise DepthbenchError(
                 f"{path} cannot be read: {error.strerror or error}. Prepare the data again"

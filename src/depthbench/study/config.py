@@ -27,10 +27,13 @@ class Sizes(Frozen):
     """None = ``heads``."""
     ffn: int
 
-    def shape(self, vocab: int) -> Shape:
-        """With the vocabulary; raises `DepthbenchError` for sizes that do not fit together."""
+    def shape(self, vocab: int, where: str = "shapes.sizes") -> Shape:
+        """With the vocabulary; raises `DepthbenchError` for sizes that do not fit together.
+
+        ``where`` names them in the error.
+        """
         sizes = self.resolved() | {"vocab": vocab, "kv_heads": self.kv_heads or self.heads}
-        return Shape.parse(sizes, "shapes.sizes")
+        return Shape.parse(sizes, where)
 
 
 class ShapesConfig(Frozen):

@@ -59,7 +59,7 @@ class RunConfig(Frozen):
     def trial(self, dataset: Dataset) -> TrialConfig:
         """The trial on this data; raises `DepthbenchError` for what does not fit together."""
         model = ModelConfig(
-            shape=self.shape.shape(dataset.vocab),
+            shape=self.shape.shape(dataset.vocab, "shape"),
             design=self.design,
             backbone=self.backbone,
             parametrization=self.parametrization,

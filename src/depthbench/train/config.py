@@ -83,7 +83,7 @@ class TrainConfig(Frozen):
     def _enough_steps(self) -> Self:
         if self.evaluations > self.steps:
             raise ValueError(
-                f"evaluations = {self.evaluations} is more than the {self.steps} steps that "
+                f"evaluations = {self.evaluations} is more than the steps ({self.steps}) that "
                 f"{self.tokens} tokens give. Use fewer evaluations or more tokens"
             )
         return self

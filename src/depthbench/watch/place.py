@@ -84,7 +84,8 @@ class Watched:
         if word.state == "running":
             lost = "its process ended without a word. The same command goes on"
             return word.gone is True, lost if word.gone else None
-        return True, None if word.state == "done" else f"{word.state}: {word.reason}"
+        why = word.state if word.reason is None else f"{word.state}: {word.reason}"
+        return True, None if word.state == "done" else why
 
     def _view(
         self,
@@ -121,13 +122,17 @@ def _is_study(folder: Path) -> bool:
         return True
     if any((folder / sign).exists() for sign in SIGNS):
         return False
-    inside = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    inside = sorted(path.name for path in folder.iterdir() if _shown(path))
     hint = (
         f"Name one of the folders in it, such as {folder / inside[0]}"
         if inside
         else ("Name the folder that depthbench train, run or compare writes to")
     )
     raise DepthbenchError(f"{folder} is neither a run nor a study: none has begun there. {hint}")
+
+
+def _shown(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith(".")
 
 
 def _trials(folder: Path) -> int | None:

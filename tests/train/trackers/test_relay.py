@@ -248,10 +248,13 @@ def test_an_unreadable_mark_starts_over(dataset: Dataset, tmp_path: Path) -> Non
 
 
 def test_names_are_checked_before_training() -> None:
-    assert parse_trackers(None) == parse_trackers(" ,") == ()
+    assert parse_trackers(None) == ()
     assert parse_trackers("tensorboard, tensorboard") == ("tensorboard",)
     with pytest.raises(DepthbenchError, match="unknown tracker 'tensorbord', did you mean"):
         parse_trackers("tensorbord")
+    for empty in ("", "tensorboard,"):
+        with pytest.raises(DepthbenchError, match="unknown tracker ''"):
+            parse_trackers(empty)
 
 
 def test_what_is_registered_is_called_what_it_says() -> None:

@@ -1,6 +1,8 @@
 """What is watched while a model trains, how often, and from where on it is worth a word."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from depthbench.config import Frozen
 
@@ -74,3 +76,12 @@ class HealthConfig(Frozen):
     """Share of an expert over the even share."""
     expert_number: float = Field(default=0.5, gt=0, lt=1)
     """Effective number of experts, ``exp`` of their shares' entropy, over their number."""
+
+    @model_validator(mode="after")
+    def _window_fills(self) -> Self:
+        if self.window_least > self.window:
+            raise ValueError(
+                f"window_least = {self.window_least} is more than window = {self.window}: no spike "
+                "could ever be called. Make it no larger than window"
+            )
+        return self

@@ -25,7 +25,9 @@ def parse_trackers(text: str | None) -> tuple[str, ...]:
     Raises `DepthbenchError` for a name that is not there, a package that is not installed and a
     tool that would ask for a login.
     """
-    names = tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
+    if text is None:
+        return ()
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for name in names:
         if name not in REGISTRY:
             raise unknown("tracker", name, REGISTRY)
