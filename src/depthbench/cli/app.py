@@ -11,6 +11,7 @@ from depthbench.cli import (
     data,
     designs,
     generate,
+    probe,
     report,
     run,
     shapes,
@@ -40,6 +41,7 @@ def build() -> typer.Typer:
         coordcheck,
         generate,
         train,
+        probe,
         data,
     )
     for group in groups:

@@ -72,6 +72,10 @@ class Dataset:
         """All tokens of a side, by domain."""
         return self._train if side == "train" else self._validation
 
+    def sizes(self, domain: int) -> Numbers:
+        """Bytes of text of each validation token of a domain."""
+        return self._sizes[domain]
+
     def tokenizer(self) -> Tokenizer:
         """What the shards were written with."""
         if self.manifest.tokenizer_hash is None:

@@ -35,10 +35,7 @@ class _Append(torch.autograd.Function):
         ctx: Any, value: Tensor, queries: Tensor, eps: float, *before: Tensor
     ) -> tuple[Tensor, ...]:
         count = before[0].shape[0] if before else 0
-        flat = value.flatten(0, 1)
-        scale = rms_scale(flat, eps)[:, 0]
-        with no_autocast(value):
-            logits = (queries @ flat.t()).mul_(scale).unflatten(1, value.shape[:2])
+        logits, scale = _logits_of(value, queries, eps)
         ctx.save_for_backward(value, queries, scale, logits)
         ctx.count = count
         ctx.set_materialize_grads(False)
@@ -81,15 +78,12 @@ class _Mix(torch.autograd.Function):
         count = of_values.shape[0]
         values = [*bank[:count]] if running is None else [*bank[:count], running]
         rows = [logits[mix] for logits in bank[count:]]
-        weights = torch.softmax(
-            torch.stack(rows if running_logit is None else [*rows, running_logit]), dim=0
-        )
+        mixed, weights = _mixed(values, rows if running_logit is None else [*rows, running_logit])
         ctx.save_for_backward(weights, *values)
         ctx.count, ctx.mix, ctx.mixes = count, mix, of_logits.shape[1]
         ctx.set_materialize_grads(False)
-        mixed = _weighted_sum([v.flatten(0, 1) for v in values], weights.flatten(1))
         return (
-            mixed.view(values[0].shape),
+            mixed,
             weights,
             _stand_in(of_values, *of_values.shape),
             _stand_in(of_logits, *of_logits.shape),
@@ -117,6 +111,25 @@ class _Mix(torch.autograd.Function):
         of_logits[:, ctx.mix] += dlogits[: ctx.count]
         dlast = None if drunning is None else dlogits[ctx.count]
         return (of_values, of_logits, drunning, dlast, *nothing)
+
+
+def _logits_of(
+    value: Float[Tensor, "b t d"], queries: Float[Tensor, "mixes d"], eps: float
+) -> tuple[Float[Tensor, "mixes b t"], Float[Tensor, "n"]]:
+    """Products of every query with the normed source, and the scale of that norm."""
+    flat = value.flatten(0, 1)
+    scale = rms_scale(flat, eps)[:, 0]
+    with no_autocast(value):
+        return (queries @ flat.t()).mul_(scale).unflatten(1, value.shape[:2]), scale
+
+
+def _mixed(
+    values: list[Float[Tensor, "b t d"]], logits: list[Float[Tensor, "b t"]]
+) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "l b t"]]:
+    """The mix, and its weights."""
+    weights = torch.softmax(torch.stack(logits), dim=0)
+    mixed = _weighted_sum([v.flatten(0, 1) for v in values], weights.flatten(1))
+    return mixed.view(values[0].shape), weights
 
 
 def _weighted_sum(
@@ -166,10 +179,15 @@ class FastBank:
     values: tuple[Float[Tensor, "b t d"], ...] = ()
     logits: tuple[Float[Tensor, "mixes b t"], ...] = ()
     chain: Chain | None = None
+    """None where no gradients are formed."""
 
     def append(self, source: Float[Tensor, "b t d"]) -> "FastBank":
         """With one more source."""
         source = source.to(self.queries.dtype)
+        if not torch.is_grad_enabled():
+            logits, _ = _logits_of(source, self.queries, self.eps)
+            values = (*self.values, source)
+            return replace(self, values=values, logits=(*self.logits, logits), chain=None)
         logits, *chain = _Append.apply(source, self.queries, self.eps, *(self.chain or ()))  # pyright: ignore[reportGeneralTypeIssues]
         return replace(
             self,
@@ -180,13 +198,18 @@ class FastBank:
 
     def mix(
         self, mix: int, running: Tensor | None, running_logit: Tensor | None
-    ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "l b t"], Chain]:
+    ) -> tuple[Float[Tensor, "b t d"], Float[Tensor, "l b t"], Chain | None]:
         """Mix ``mix``, its weights, and the chain that the next append or mix continues.
 
         Going on from this bank's own chain instead is right as well, but forms gradients twice.
         """
-        assert self.chain is not None
         running = None if running is None else running.to(self.queries.dtype)
+        if self.chain is None:
+            last = [] if running is None or running_logit is None else [running]
+            rows = [logits[mix] for logits in self.logits]
+            if running_logit is not None:
+                rows.append(running_logit)
+            return *_mixed([*self.values, *last], rows), None
         mixed, weights, *chain = _Mix.apply(  # pyright: ignore[reportGeneralTypeIssues]
             *self.chain, running, running_logit, mix, *self.values, *self.logits
         )

@@ -82,8 +82,8 @@ class MoDAAttentionConnection(MoDAConnection):
     def write(
         self, state: DepthCache, y: Float[Tensor, "b t d"], route: Route, entry: Entry | None
     ) -> DepthCache:
-        assert entry is not None
-        return DepthCache(self.added(state.stream, y), (*state.entries, entry))
+        entries = state.entries if entry is None else (*state.entries, entry)
+        return DepthCache(self.added(state.stream, y), entries)
 
     def work(self, length: int) -> Work:
         """Scores and values over the depth cache."""

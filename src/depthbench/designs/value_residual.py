@@ -76,8 +76,9 @@ class ValueResidualAttention(Connection[ValuedStream]):
     def write(
         self, state: ValuedStream, y: Float[Tensor, "b t d"], route: Route, entry: Entry | None
     ) -> ValuedStream:
-        assert entry is not None
-        values = entry.value if state.values is None else state.values
+        values = state.values
+        if values is None and entry is not None:
+            values = entry.value
         return ValuedStream(state.stream + y, values)
 
     def work(self, length: int) -> Work:

@@ -1,6 +1,6 @@
 """One Transformer block: two branches, their connections, and how a state goes through them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,6 +94,20 @@ class Block(nn.Module):
             context = inside
         return self._run(context, state, tap, trace)
 
+    def site(self, side: int, state: Any, context: Context) -> Any:
+        """The state behind one site alone: 0 the attention's, 1 the feed-forward's."""
+        return _site(context, self, side, state, None, None)
+
+    def replaced(self, outputs: Sequence[Tensor], state: Any) -> Any:
+        """The state behind both sites, had their branches given ``outputs``.
+
+        Their connections do what they always do; no branch hands an entry on over depth.
+        """
+        for y, (_, connection) in zip(outputs, self.pairs(), strict=True):
+            _, route = connection.read(state)
+            state = connection.write(state, y, route, None)
+        return state
+
     def _run(self, context: Context, state: Any, tap: Tap | None, trace: Trace | None) -> Any:
         if context.compiled is not None and self.compiles_whole:
             return context.compiled(_through, context, self, state)
@@ -103,22 +117,29 @@ class Block(nn.Module):
 def _through(
     context: Context, block: Block, state: Any, tap: Tap | None = None, trace: Trace | None = None
 ) -> Any:
-    # the number is read only where someone asks for it: a graph that holds it serves one block
-    for side, (branch, connection) in enumerate(block.pairs()):
-        x, route = connection.read(state)
-        if context.cache is None:
-            y, entry = _output(context, branch, x, route.depth)
-        else:
-            memory = context.cache.branches[2 * block.number + side]
-            y, entry = branch(x, context, route.depth, memory)
-        if block.branch_factor != 1.0:
-            y = y * block.branch_factor
-        if tap is not None:
-            y = tap(2 * block.number + side, x, y)
-        state = connection.write(state, y, route, entry)
-        if trace is not None:
-            trace.routes.append((2 * block.number + side, route))
+    for side in range(len(block.pairs())):
+        state = _site(context, block, side, state, tap, trace)
     return state
+
+
+def _site(
+    context: Context, block: Block, side: int, state: Any, tap: Tap | None, trace: Trace | None
+) -> Any:
+    # the number is read only where someone asks for it: a graph that holds it serves one block
+    branch, connection = block.pairs()[side]
+    x, route = connection.read(state)
+    if context.cache is None:
+        y, entry = _output(context, branch, x, route.depth)
+    else:
+        memory = context.cache.branches[2 * block.number + side]
+        y, entry = branch(x, context, route.depth, memory)
+    if block.branch_factor != 1.0:
+        y = y * block.branch_factor
+    if tap is not None:
+        y = tap(2 * block.number + side, x, y)
+    if trace is not None:
+        trace.routes.append((2 * block.number + side, route))
+    return connection.write(state, y, route, entry)
 
 
 def _output(

@@ -130,6 +130,21 @@ class Model(nn.Module):
             return finish(hidden, self.head.matrix(self.embed.weight), self.head.factor)
         return self.head(hidden, self.embed.weight)
 
+    def begin(
+        self, tokens: Int[Tensor, "b t"], padding: Int[Tensor, "b"] | None = None
+    ) -> tuple[Any, Context]:
+        """The state before the first block, and what all blocks of this forward share."""
+        context = self.context(tokens, padding)
+        return self.design.open(self.embed(tokens), context), context
+
+    def context(self, tokens: Int[Tensor, "b t"], padding: Int[Tensor, "b"] | None) -> Context:
+        """What all blocks share in a forward over ``tokens``."""
+        return self._context(tokens, *self._rotary(tokens.shape[1]), padding=padding)
+
+    def end(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
+        """Logits of what the design reads out: the final norm and the head."""
+        return self.head(self.final_norm(hidden), self.embed.weight)
+
     @torch.no_grad()
     def step(
         self, tokens: Int[Tensor, "b t"], cache: Cache, *, last: bool = False

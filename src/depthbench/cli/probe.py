@@ -1,0 +1,247 @@
+"""``depthbench probe``: how much of its depth a model uses."""
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from depthbench.cli.console import wide_console
+from depthbench.cli.run import interrupt
+from depthbench.errors import DepthbenchError
+from depthbench.files import user_path
+from depthbench.machine import prepare_process
+from depthbench.probes import parse_probes
+from depthbench.probes.load import Opened, Parts, load, open_model
+from depthbench.probes.probe import Probe
+from depthbench.probes.result import Number, ProbeResult
+from depthbench.probes.run import run_probes
+from depthbench.probes.study import FOLDER, trials_of
+from depthbench.probes.text import TextConfig
+
+EXAMPLE = """Examples:
+
+depthbench probe runs/run --tokens 16k
+
+depthbench probe runs/demo
+
+depthbench probe smollm2.gguf --probes depth,lens,prune --tokens 4k
+
+depthbench probe --compare runs/a runs/b HuggingFaceTB/SmolLM2-135M --data texts/
+"""
+WIDE = 110
+TEXT = TextConfig.model_fields
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``probe`` to ``app``."""
+    app.command("probe", epilog=EXAMPLE)(probe)
+
+
+def probe(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="A run, trial or study of ours, a Hugging Face folder or name, a .gguf file, or "
+            "an OLMo-core checkpoint.",
+        ),
+    ],
+    probes: Annotated[str, typer.Option("--probes", help="all, or names with commas.")] = "all",
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Draw all models side by side on one scale.")
+    ] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="Text instead of the model's own validation text; repeatable."),
+    ] = None,
+    tokens: Annotated[str, typer.Option("--tokens", help="Tokens of text: 4096, 64k, 1M.")] = "16k",
+    length: Annotated[
+        int, typer.Option("--length", min=2, help="Tokens of each document that are read.")
+    ] = TEXT["length"].default,
+    start: Annotated[
+        str, typer.Option("--start", help="Document token before each text: model, always, never.")
+    ] = "model",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the results; runs/probes/... unless given."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes; each loads the model.")
+    ] = 1,
+    blocks: Annotated[str | None, typer.Option(help="Where blocks are: model.layers.")] = None,
+    norm: Annotated[str | None, typer.Option(help="Where the final norm is: model.norm.")] = None,
+    head: Annotated[str | None, typer.Option(help="Where the head is: lm_head.")] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "cpu",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="float32, float64 or bfloat16.")
+    ] = "float32",
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
+) -> int:
+    """Measure how a model uses its depth: what each block does, and what is lost without it.
+
+    Finished probes are kept, so the same command goes on after Ctrl-C.
+    """
+    prepare_process()
+    signal.signal(signal.SIGTERM, interrupt)
+    chosen = [one.model_copy(update={"seed": seed}) for one in parse_probes(probes)]
+    config = TextConfig.parse(
+        {
+            "paths": tuple(data or ()),
+            "tokens": count_of(tokens),
+            "length": length,
+            "start": start,
+        },
+        "probe",
+    )
+    parts = Parts(blocks=blocks, norm=norm, head=head)
+    todo = list(_sources(models, out))
+    console = Console(stderr=True)
+    found: list[list[ProbeResult]] = []
+    try:
+        for source, folder in todo:
+            make = partial(open_model, source, device=device, dtype=dtype, parts=parts)
+            found.append(_probe(make, config, chosen, folder, workers, console))
+    except KeyboardInterrupt:
+        console.print("Stopped: what is measured is kept. The same command goes on.")
+        return 130
+    _answer(found, [folder for _, folder in todo], compare, as_json)
+    return 0
+
+
+def count_of(text: str) -> int:
+    """``4096``, ``64k`` = 65536, ``1M`` = 1048576; raises `DepthbenchError` for anything else."""
+    unit = {"k": 2**10, "m": 2**20}.get(text[-1:].lower(), 1)
+    number = text[:-1] if unit > 1 else text
+    try:
+        return round(float(number) * unit)
+    except (ValueError, OverflowError):
+        raise DepthbenchError(
+            f"tokens = '{text}' is no number. Write it as 4096, 64k or 1M"
+        ) from None
+
+
+def _sources(models: Sequence[str], out: Path | None) -> Iterator[tuple[str, Path]]:
+    """Every model with the folder of its results; a study stands for its best trials."""
+    many = len(models) > 1
+    for model in models:
+        folder = user_path(model)
+        if (folder / "trials").is_dir():
+            rows = trials_of(folder)
+            if not rows:
+                raise DepthbenchError(f"{folder}: no trial is finished. Train the study first")
+            for row in rows:
+                yield str(folder / "trials" / row.id), (out or folder / FOLDER) / row.id
+        elif (folder / "checkpoints").is_dir():
+            own = folder.parents[1] if folder.parent.name == "trials" else None
+            place = folder / FOLDER if own is None else own / FOLDER / folder.name
+            yield model, place if out is None else (out / folder.name if many else out)
+        else:
+            name = model.strip("/").replace("/", "--").replace("\\", "--")
+            yield (
+                model,
+                Path("runs", FOLDER, name) if out is None else (out / name if many else out),
+            )
+
+
+def _probe(
+    make: "partial[Opened]",
+    config: TextConfig,
+    probes: Sequence[Probe],
+    folder: Path,
+    workers: int,
+    console: Console,
+) -> list[ProbeResult]:
+    with console.status("loading"):
+        opened = make()
+        text = opened.text(config)
+    subject = opened.subject
+
+    def say(words: str) -> None:
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+    again = partial(load, *make.args, **make.keywords)
+    with _progress(console, subject.facts.label) as hear:
+        return run_probes(
+            subject, text, probes, folder, make=again, workers=workers, progress=hear, say=say
+        )
+
+
+@contextmanager
+def _progress(console: Console, label: str) -> Iterator["Bars"]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bars = Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bars:
+        yield Bars(bars, escape(label))
+
+
+class Bars:
+    """A bar for the task that is measured now."""
+
+    def __init__(self, bars: Progress, label: str) -> None:
+        self.bars, self.label = bars, label
+        self.task = bars.add_task(label, total=None)
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        self.bars.update(
+            self.task, description=f"{self.label}: {name}", completed=done, total=total
+        )
+
+
+def _answer(
+    found: Sequence[Sequence[ProbeResult]], folders: Sequence[Path], compare: bool, as_json: bool
+) -> None:
+    # plotting libraries take a second to import
+    from depthbench.report.probes import write_probes
+
+    pages = [
+        write_probes([results], folder) for results, folder in zip(found, folders, strict=True)
+    ]
+    if compare and len(found) > 1:
+        pages.append(write_probes(found, Path("runs", FOLDER, "comparison")))
+    if as_json:
+        answer = [[one.resolved() for one in results] for results in found]
+        typer.echo(json.dumps(answer if len(answer) > 1 else answer[0], indent=1))
+        return
+    console = wide_console(WIDE)
+    for results in found:
+        if results:
+            console.print(numbers_table(results))
+        for result in results:
+            for words in result.words:
+                console.print(f"- {result.probe}: {words}", markup=False, highlight=False)
+    for page in pages:
+        console.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def numbers_table(results: Sequence[ProbeResult]) -> Table:
+    """All single numbers of a model's probes."""
+    facts, text = results[0].subject, results[0].text
+    title = f"{facts.label} ({facts.source}), {text.tokens:,} tokens of {text.origin}"
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=escape(title))
+    for heading in ("probe", "what"):
+        table.add_column(heading)
+    for heading in ("value", "95 % interval", "unit"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        for one in result.findings:
+            if isinstance(one, Number):
+                span = "" if one.low is None else f"{one.low:.3g} to {one.high:.3g}"
+                shown = "–" if one.value is None else f"{one.value:.4g}"
+                table.add_row(result.probe, escape(one.title), shown, span, escape(one.unit))
+    return table

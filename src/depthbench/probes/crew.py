@@ -1,0 +1,76 @@
+"""Measurements in several processes, each with the subject to itself."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any, final
+
+from depthbench.errors import DepthbenchError
+from depthbench.machine import prepare_process
+from depthbench.probes.lab import Alone, Crew, Job, Part, Task
+from depthbench.probes.subject import Subject
+from depthbench.probes.text import Text
+from depthbench.probes.walk import Limits
+
+Make = Callable[[], Subject]
+"""Loads the subject anew: a function of a module or a partial of one, for it goes to processes."""
+
+_here: list[Alone] = []
+
+
+@final
+class Processes(Crew):
+    """Workers that take one batch after another."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self.pool = pool
+
+    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Part]]:
+        open_jobs = {self.pool.submit(_measure, *job): n for n, job in enumerate(jobs)}
+        pending: set[Future[Any]] = set(open_jobs)
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield open_jobs[future], future.result()
+        except BrokenProcessPool:
+            raise DepthbenchError(
+                "a process of the probes ended without a word, perhaps for want of memory. What "
+                "is measured is kept: run the same command again with fewer --workers"
+            ) from None
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+@contextmanager
+def crew_of(
+    subject: Subject, make: Make | None, text: Text, limits: Limits, workers: int
+) -> Iterator[Crew]:
+    """``workers`` processes that ``make`` the subject; this process alone for one."""
+    if workers == 1 or make is None:
+        yield Alone(subject, text, limits)
+        return
+    context = multiprocessing.get_context("spawn")
+    given = (make, text, limits)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)
+    try:
+        yield Processes(pool)
+    finally:
+        # what a worker is at has no use any more, and may take long
+        for process in list(pool._processes.values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(make: Make, text: Text, limits: Limits) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prepare_process()
+    _here.append(Alone(make(), text, limits))
+
+
+def _measure(task: Task, batches: tuple[int, ...]) -> Part:
+    return _here[0].measure(task, batches)

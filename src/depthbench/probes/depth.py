@@ -1,0 +1,143 @@
+"""How much of its depth a model uses, in a few numbers and a sentence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from depthbench.probes.bootstrap import interval
+from depthbench.probes.causal import Causal
+from depthbench.probes.lab import Lab
+from depthbench.probes.lens import Lens
+from depthbench.probes.measures import Loss
+from depthbench.probes.permutation import Permutation
+from depthbench.probes.probe import Found, Probe
+from depthbench.probes.program import skip
+from depthbench.probes.result import Finding, Number, curve
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Blocks in the order in which they were left out."""
+
+    order: tuple[int, ...]
+    nats: NDArray[np.float64]
+    """``(steps + 1, rows)``: sums of losses, before any is left out and behind each."""
+    tokens: NDArray[np.float64]
+
+    def kept(self, layers: int, tolerance: float, weights: NDArray[np.float64]) -> int:
+        """Blocks that are left when the next removal would cost more than ``tolerance``."""
+        losses = (self.nats * weights).sum(1)
+        over = np.nonzero(losses > (1 + tolerance) * losses[0])[0]
+        return layers - (int(over[0]) - 1 if len(over) else len(self.order))
+
+
+@final
+class Depth(Probe):
+    """Tolerance and effort of the search."""
+
+    name: ClassVar[str] = "depth"
+    title: ClassVar[str] = "Depth that is used"
+    definition: ClassVar[str] = (
+        "shares of late pairs with a causal effect above 0.45 and a swap above 15 %; depth at "
+        "which the lens halves its KL; fewest blocks that keep the loss within 2 %, by leaving "
+        "out the cheapest block again and again; 95 % bootstrap intervals over documents"
+    )
+    blind: ClassVar[str] = (
+        "A skip makes states that the model never met, an angle can be noise, a swap breaks what "
+        "is bound to a place: they can disagree, and none of them says what training with fewer "
+        "blocks would have given."
+    )
+    source: ClassVar[str] = "arXiv 2505.13898; arXiv 2403.17887"
+    tolerance: float = Field(default=0.02, gt=0)
+    """Growth of the loss that is allowed to the pruned model."""
+    candidates: int = Field(default=8, ge=1)
+    """Blocks that are tried at each step: the cheapest of the step before."""
+
+    def look(self, lab: Lab) -> Found:
+        layers = lab.layers
+        removal = self.removal(lab)
+        rows = len(removal.tokens)
+        every = np.ones(rows)
+        kept = removal.kept(layers, self.tolerance, every)
+        ends = interval(lambda w: removal.kept(layers, self.tolerance, w), rows, self.seed)
+        low, high = ends or (None, None)
+        numbers: list[Finding] = [
+            Number(
+                name="kept",
+                title=f"Fewest blocks that keep the loss within {self.tolerance:.0%}",
+                unit=f"of {layers} blocks",
+                value=kept,
+                low=low,
+                high=high,
+            )
+        ]
+        causal = _numbers(Causal().look(lab).findings)["late_share"]
+        swaps = _numbers(Permutation().look(lab).findings)["late_share"]
+        lens = _numbers(Lens().look(lab).findings)["half_depth"]
+        numbers += [
+            causal.model_copy(update={"name": "causal_share"}),
+            swaps.model_copy(update={"name": "permutation_share"}),
+            lens,
+        ]
+        losses = removal.nats.sum(1) / removal.tokens.sum()
+        line = curve(
+            "removal",
+            "Loss as the cheapest blocks are left out",
+            losses,
+            "blocks left out",
+            unit="nats/token",
+            words="{} blocks left out: loss",
+        )
+        named = ", ".join(map(str, removal.order[: layers - kept]))
+        words = [verdict(layers, kept, causal, swaps, lens)]
+        if named:
+            words.append(f"Left out within {self.tolerance:.0%}, in this order: {named}.")
+        return Found([*numbers, line], words)
+
+    def removal(self, lab: Lab) -> Removal:
+        """Leave out the cheapest block until the loss grows by more than twice the tolerance."""
+        layers = lab.layers
+        batches = lab.leading(layers)
+        out: list[int] = []
+        candidates: Sequence[int] = range(layers)
+        rows: list[NDArray[np.float64]] = []
+        tokens = np.zeros(0)
+        while candidates:
+            loss = Loss(lab, [skip(layers, *out, block) for block in candidates], batches)
+            if not rows:
+                rows, tokens = [loss.nats[0]], loss.tokens
+            order = np.argsort(loss.each, kind="stable")
+            best = int(order[0])
+            out.append(candidates[best])
+            rows.append(loss.nats[1 + best])
+            # past the end, so that resampled rows can end a little later
+            if rows[-1].sum() > (1 + 2 * self.tolerance) * rows[0].sum():
+                break
+            candidates = [candidates[int(n)] for n in order[1 : 1 + self.candidates]]
+        return Removal(tuple(out), np.stack(rows), tokens)
+
+
+def _numbers(findings: Sequence[Finding]) -> dict[str, Number]:
+    return {one.name: one for one in findings if isinstance(one, Number)}
+
+
+def verdict(layers: int, kept: int, causal: Number, swaps: Number, lens: Number) -> str:
+    """The numbers in one sentence, and whether they agree."""
+    spare = layers - kept
+    parts = [
+        f"{kept} of {layers} blocks keep the loss"
+        if spare
+        else f"none of the {layers} blocks can go without loss"
+    ]
+    if causal.value is not None:
+        parts.append(f"{causal.value:.0%} of late pairs depend on each other")
+    if swaps.value is not None:
+        parts.append(f"the order matters for {swaps.value:.0%} of them")
+    if lens.value is not None:
+        parts.append(f"the prediction is half made at depth {lens.value:.1f}")
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + "."

@@ -1,0 +1,194 @@
+"""Where probes get their measurements: tasks on every batch, in processes, kept on disk."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from depthbench.config import Frozen, digest_of
+from depthbench.files import save_atomic
+from depthbench.probes.subject import Subject
+from depthbench.probes.text import Text
+from depthbench.probes.walk import Limits, Walker
+
+Part = dict[str, NDArray[Any]]
+"""What a task measured: sums and counts, or values by row along the last axis."""
+Progress = Callable[[str, int, int], None]
+"""Hears the name of a task, its jobs that are done, and all of them."""
+
+WORK = 2**16
+"""Tokens times programs that a probe runs, unless its text is shorter or one pass is more."""
+FEWEST_TOKENS = 512
+"""However many programs there are: fewer tokens say nothing."""
+SPAN = 4
+"""Batches that one worker adds up; fixed, so that sums do not depend on the workers."""
+SMALL = 2**20
+"""Bytes of a part that is kept in memory, for probes that ask for the same."""
+MOST_KEPT = 2**26
+"""Bytes of a part that is kept on disk; larger ones are made again."""
+FORMAT = 1
+"""Of the parts on disk: raise it when a task's numbers change meaning."""
+
+
+class Task(Frozen, ABC):
+    """A measurement on one batch. It depends on its fields, the subject and the batch alone."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def measure(self, walker: Walker, subject: Subject) -> Part:
+        """Numbers of one batch."""
+
+    def key(self) -> str:
+        """What names its parts on disk."""
+        return digest_of([FORMAT, self.name, self.resolved()])
+
+
+Job = tuple[Task, tuple[int, ...]]
+"""A task, and the batches over which its numbers are added up."""
+
+
+class Crew(ABC):
+    """Who measures."""
+
+    @abstractmethod
+    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Part]]:
+        """Number of a job and what it measured, as they are ready."""
+
+
+class Alone(Crew):
+    """This process, one batch after another."""
+
+    def __init__(self, subject: Subject, text: Text, limits: Limits) -> None:
+        self.subject, self.text, self.limits = subject, text, limits
+        self._walkers: dict[int, Walker] = {}
+
+    def each(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Part]]:
+        for number, job in enumerate(jobs):
+            yield number, self.measure(*job)
+
+    def measure(self, task: Task, batches: Sequence[int]) -> Part:
+        """One task on each of the batches in turn, and the sums of what it found."""
+        total = task.measure(self._walker(batches[0]), self.subject)
+        for number in batches[1:]:
+            part = task.measure(self._walker(number), self.subject)
+            total = {name: total[name] + part[name] for name in total}
+        return total
+
+    def _walker(self, number: int) -> Walker:
+        """Of a batch; those of earlier ones are kept with their states while there is room."""
+        if number not in self._walkers:
+            held = sum(walker.held for walker in self._walkers.values())
+            if held > self.limits.megabytes * 2**20:
+                self._walkers.clear()
+            session = self.subject.session(self.text.batches[number])
+            self._walkers[number] = Walker(session, self.limits)
+        return self._walkers[number]
+
+
+class Lab:
+    """A subject, a text, and what has been measured so far."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        text: Text,
+        crew: Crew,
+        folder: Path | None = None,
+        progress: Progress = lambda *_: None,
+    ) -> None:
+        """Parts are kept in ``folder``, if there is one, and found there again."""
+        self.subject, self.text, self.crew, self.progress = subject, text, crew, progress
+        self.folder = folder
+        self._small: dict[tuple[str, tuple[int, ...]], Part] = {}
+
+    @property
+    def layers(self) -> int:
+        """Blocks of the subject."""
+        return self.subject.layers
+
+    @property
+    def batches(self) -> range:
+        """Numbers of all batches."""
+        return range(len(self.text.batches))
+
+    def leading(self, programs: int, least: int = 1) -> range:
+        """The first batches, as many as `WORK` allows for so many programs.
+
+        At least `FEWEST_TOKENS` and ``least`` batches, where the text has them.
+        """
+        tokens = 0
+        for number, batch in enumerate(self.text.batches):
+            enough = tokens >= FEWEST_TOKENS and number >= least
+            size = int(batch.valid.sum())
+            if enough and programs * (tokens + size) > WORK:
+                return range(number)
+            tokens += size
+        return self.batches
+
+    def tokens(self, batches: Sequence[int]) -> int:
+        """Tokens of text in ``batches``."""
+        return sum(int(self.text.batches[number].valid.sum()) for number in batches)
+
+    def joined(self, task: Task, batches: Sequence[int] | None = None) -> Part:
+        """What ``task`` finds on each batch, one after another along the last axis: by row."""
+        numbers = self.batches if batches is None else batches
+        parts = list(self._parts(task, [(number,) for number in numbers]))
+        return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
+
+    def summed(self, task: Task, batches: Sequence[int] | None = None) -> Part:
+        """Sums over batches, added in their order whoever measured them."""
+        numbers = list(self.batches if batches is None else batches)
+        spans = [tuple(numbers[n : n + SPAN]) for n in range(0, len(numbers), SPAN)]
+        total: Part = {}
+        for part in self._parts(task, spans):
+            total = {name: total[name] + part[name] for name in total} if total else part
+        return total
+
+    def _parts(self, task: Task, spans: Sequence[tuple[int, ...]]) -> Iterator[Part]:
+        """In the order of ``spans``; of those that come early, the ones not yet due are held."""
+        key = task.key()
+        missing = [place for place, span in enumerate(spans) if not self._known(key, span)]
+        done = len(spans) - len(missing)
+        self.progress(task.name, done, len(spans))
+        coming = self.crew.each([(task, spans[place]) for place in missing])
+        early: dict[int, Part] = {}
+        for place, span in enumerate(spans):
+            if place not in missing:
+                yield self._read(key, span)
+                continue
+            while place not in early:
+                number, part = next(coming)
+                early[missing[number]] = self._kept(key, spans[missing[number]], part)
+                done += 1
+                self.progress(task.name, done, len(spans))
+            yield early.pop(place)
+
+    def _known(self, key: str, span: tuple[int, ...]) -> bool:
+        path = self._path(key, span)
+        return (key, span) in self._small or (path is not None and path.exists())
+
+    def _read(self, key: str, span: tuple[int, ...]) -> Part:
+        if (key, span) in self._small:
+            return self._small[key, span]
+        path = self._path(key, span)
+        assert path is not None
+        return load_file(path)
+
+    def _kept(self, key: str, span: tuple[int, ...], part: Part) -> Part:
+        part = {name: np.ascontiguousarray(values) for name, values in part.items()}
+        size, path = sum(one.nbytes for one in part.values()), self._path(key, span)
+        if size <= SMALL:
+            self._small[key, span] = part
+        if path is not None and size <= MOST_KEPT:
+            save_atomic(path, lambda temporary: save_file(part, temporary))
+        return part
+
+    def _path(self, key: str, span: tuple[int, ...]) -> Path | None:
+        if self.folder is None:
+            return None
+        return self.folder / key / f"{span[0]:05d}-{span[-1]:05d}x{len(span)}.safetensors"

@@ -1,0 +1,84 @@
+"""A subject from whatever a user names."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from depthbench.config import Frozen
+from depthbench.data.dataset import default_cache, find_dataset
+from depthbench.errors import DepthbenchError, unknown
+from depthbench.files import user_path
+from depthbench.machine import choose_device
+from depthbench.probes.own import OwnSubject
+from depthbench.probes.subject import Subject
+from depthbench.probes.text import Text, TextConfig, text_of_dataset, text_of_files
+from depthbench.train.config import TrialConfig
+from depthbench.train.load import load_trial
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+class Parts(Frozen):
+    """Where a Hugging Face model keeps its parts, by dotted names; None = look in known places."""
+
+    blocks: str | None = None
+    norm: str | None = None
+    head: str | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A subject, and the text that it can read."""
+
+    subject: Subject
+    text: Callable[[TextConfig], Text]
+
+
+def load(
+    source: str | Path, *, device: str = "cpu", dtype: str = "float32", parts: Parts | None = None
+) -> Subject:
+    """The model in a folder or file, or of a name on Hugging Face, ready for probes.
+
+    A trial of this package, a Hugging Face folder, a GGUF file or an OLMo-core checkpoint. Raises
+    `DepthbenchError` for what is none of these, and for models whose parts are not found.
+    """
+    return open_model(source, device=device, dtype=dtype, parts=parts).subject
+
+
+def open_model(
+    source: str | Path, *, device: str = "cpu", dtype: str = "float32", parts: Parts | None = None
+) -> Opened:
+    """As `load`, with the text that fits it."""
+    place, folder = choose_device(device), user_path(str(source))
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    kind = DTYPES[dtype]
+    if (folder / "checkpoints").is_dir():
+        return _trial(folder, place, kind)
+    if (folder / "trials").is_dir():
+        found = sorted(one.name for one in (folder / "trials").iterdir())
+        such = f", such as {folder / 'trials' / found[0]}" if found else ""
+        raise DepthbenchError(f"{folder} is a study. Name one of its trials{such}")
+    # transformers takes seconds to import
+    from depthbench.probes.foreign import open_foreign
+
+    return open_foreign(str(source), place, kind, parts or Parts())
+
+
+def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:
+    model, config = load_trial(folder)
+    notes = [] if config.train.document_mask is False else ["documents of a row are kept apart"]
+    subject = OwnSubject(model.to(device, dtype), str(folder), notes)
+    return Opened(subject, partial(_text, config))
+
+
+def _text(config: TrialConfig, asked: TextConfig) -> Text:
+    dataset = find_dataset(config.data_hash, default_cache())
+    if not asked.paths:
+        return text_of_dataset(dataset, asked)
+    coder = dataset.tokenizer()
+    start = None if asked.start == "never" else coder.document
+    return text_of_files(asked, coder, start)

@@ -1,0 +1,129 @@
+"""What is probed: a decoder whose blocks carry a state from depth to depth."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from depthbench.config import Frozen
+from depthbench.probes.batch import Batch
+
+S = TypeVar("S")
+Part = Literal["block", "attention", "feedforward", "linear"]
+"""What of a block runs: all of it, one of its branches alone, or a linear map in its place."""
+
+
+@dataclass(frozen=True, order=True)
+class Call:
+    """One step of a program."""
+
+    block: int
+    place: int
+    """Depth at which it runs: what designs that group neighbouring sites go by."""
+    part: Part = "block"
+
+
+class SubjectFacts(Frozen):
+    """What every result says of the model that it is about."""
+
+    label: str
+    kind: Literal["depthbench", "huggingface", "olmo-core"]
+    source: str
+    """Where it came from: a folder, a file or a name."""
+    model: str
+    """Its design and backbone, or its class."""
+    layers: int
+    width: int
+    streams: int
+    """Residual streams side by side; 1 for most."""
+    vocab: int
+    parameters: int
+    weights_hash: str
+    """Of all parameters and buffers, by name."""
+    notes: tuple[str, ...] = ()
+
+
+class Session(ABC, Generic[S]):
+    """A subject at work on one batch.
+
+    States of several programs lie one after another in the batch axis: `join` and `take` put them
+    together and apart.
+    """
+
+    def __init__(self, batch: Batch, layers: int, vocab: int) -> None:
+        self.batch, self.layers, self.vocab = batch, layers, vocab
+        self.maps: Mapping[int, Sequence[Tensor]] = {}
+        """By block: maps ``(w, d)`` that stand in for what `outputs` returns."""
+
+    @abstractmethod
+    def open(self) -> S:
+        """The state before block 0."""
+
+    @abstractmethod
+    def run(self, call: Call, state: S, copies: int) -> S:
+        """The state behind ``call``; ``state`` holds that of ``copies`` programs.
+
+        ``attention`` and ``feedforward`` run that branch alone, with its connection. ``linear``
+        puts the maps of the block in place of its branches: output ``y = z M``, with the depth
+        state ``z`` before the block.
+        """
+
+    @abstractmethod
+    def outputs(self, call: Call, state: S) -> tuple[S, list[Float[Tensor, "b t d"]]]:
+        """`run` of a whole block for one program, and what its branches gave.
+
+        One output for a block that is seen from outside alone: ``z_{l+1} - z_l``.
+        """
+
+    @abstractmethod
+    def depth_state(self, state: S) -> Float[Tensor, "n t w"]:
+        """``z``: all streams side by side."""
+
+    @abstractmethod
+    def readout(self, state: S) -> Float[Tensor, "n t d"]:
+        """What the final norm reads, if the model stopped here."""
+
+    @abstractmethod
+    def logits(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
+        """Final norm and head."""
+
+    @abstractmethod
+    def join(self, states: Sequence[S], copies: int) -> S:
+        """States of ``copies`` programs in all as one."""
+
+    @abstractmethod
+    def take(self, state: S, start: int, stop: int, copies: int) -> S:
+        """The states of programs ``start`` to ``stop`` of a joined one of ``copies``."""
+
+    def form(self, state: S) -> Any:
+        """What states must have in common to be joined; hashable."""
+        return None
+
+    @abstractmethod
+    def size(self, state: S) -> int:
+        """Bytes of ``state``."""
+
+    @abstractmethod
+    def own_logits(self) -> Float[Tensor, "b t v"]:
+        """By the model's own forward: what the plain program is held against."""
+
+
+class Subject(ABC):
+    """A model that probes can look into. Nothing that it does changes the model."""
+
+    facts: SubjectFacts
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def layers(self) -> int:
+        """Number of blocks."""
+        return self.facts.layers
+
+    @abstractmethod
+    def session(self, batch: Batch) -> Session[Any]:
+        """The subject at work on ``batch``."""
