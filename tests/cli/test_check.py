@@ -29,7 +29,7 @@ class MineConfig(DesignConfig):
     name: str = "mine"
 
 
-class MineConnection(Connection[Tensor]):
+class MineConnection(TensorConnection):
     def __init__(self, shape, backbone) -> None:
         super().__init__()
         self.norm = RMSNorm(shape.width, backbone.norm_eps)

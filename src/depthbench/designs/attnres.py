@@ -43,6 +43,9 @@ class SourceConnection(Connection[Sources]):
         mixed, route = state.mix()
         return self.norm(mixed), route
 
+    def mixed(self, state: Sources, route: SourceRoute) -> Float[Tensor, "b t d"]:
+        return state.mix()[0]
+
     def write(
         self, state: Sources, y: Float[Tensor, "b t d"], route: SourceRoute, entry: Entry | None
     ) -> Sources:

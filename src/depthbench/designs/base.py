@@ -9,6 +9,7 @@ from pydantic import ConfigDict
 from torch import Tensor
 
 from depthbench.config import Named
+from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Backbone, Context, Depth, Entry, Role, projections_of
 from depthbench.nn.cache import Memory, Room
 from depthbench.nn.fused import PLAIN, Kernels
@@ -103,6 +104,10 @@ class Route:
         """The matrices that mixed streams, if there are any."""
         return ()
 
+    def on_running_sum(self) -> Float[Tensor, "b t"] | None:
+        """Weight on a running sum of neighbouring sites, beside weights on earlier sums."""
+        return None
+
 
 class Connection(Parametrised, ABC, Generic[S]):
     """Parameters and read/write rule of one site."""
@@ -122,6 +127,13 @@ class Connection(Parametrised, ABC, Generic[S]):
     def write(self, state: S, y: Float[Tensor, "b t d"], route: Any, entry: Entry | None) -> S:
         """The state after the branch's output ``y``; ``route`` is what `read` returned."""
 
+    @abstractmethod
+    def mixed(self, state: S, route: Any) -> Float[Tensor, "b t d"]:
+        """The sum of earlier outputs that the branch's norm reads, or the branch where none is.
+
+        ``route`` is what `read` returned; once it is fixed this is linear in the state.
+        """
+
     def new_memory(self, room: Room) -> Memory | None:
         """Room for what the connection keeps of earlier tokens; None where tokens are apart."""
         return None
@@ -129,6 +141,13 @@ class Connection(Parametrised, ABC, Generic[S]):
     def work(self, length: int) -> Work:
         """Operations of the site's read and write on ``length`` tokens."""
         return projections_of(self, length)
+
+
+class TensorConnection(Connection[Tensor], ABC):
+    """A connection whose branch reads the state itself, or its norm."""
+
+    def mixed(self, state: Float[Tensor, "b t d"], route: Any) -> Float[Tensor, "b t d"]:
+        return state
 
 
 class Design(Parametrised, ABC, Generic[S]):
@@ -230,6 +249,16 @@ class Design(Parametrised, ABC, Generic[S]):
     def depth_state(self, state: S) -> Float[Tensor, "b t width"]:
         """``z_i``: the state between two blocks as probes see it."""
 
+    def with_depth_state(self, state: S, z: Float[Tensor, "b t width"]) -> S:
+        """``state`` with ``z`` in place of its depth state, and all else as it is.
+
+        Raises `DepthbenchError` where the depth state is a mix of many tensors.
+        """
+        raise DepthbenchError(
+            f"the depth state of design '{self.config.name}' is a mix of many sources, so none "
+            "can take its place"
+        )
+
 
 class TensorDesign(Design[Tensor], ABC):
     """A design whose state is one tensor."""
@@ -242,3 +271,8 @@ class TensorDesign(Design[Tensor], ABC):
 
     def depth_state(self, state: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         return state
+
+    def with_depth_state(
+        self, state: Float[Tensor, "b t d"], z: Float[Tensor, "b t d"]
+    ) -> Float[Tensor, "b t d"]:
+        return z

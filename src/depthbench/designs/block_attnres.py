@@ -130,7 +130,7 @@ class RecencySources(Sources):
         assert self.bias is not None
         logit = logit + self.bias[self.next_mix]
         mixed, weights, chain = self.bank.mix(self.next_mix, self.running, logit)
-        return mixed, SourceRoute(weights=weights, chain=chain)
+        return mixed, SourceRoute(weights=weights, running=True, chain=chain)
 
 
 @final

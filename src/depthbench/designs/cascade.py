@@ -72,7 +72,10 @@ class CascadeConnection(Connection[Granular]):
 
     def read(self, state: Granular) -> tuple[Float[Tensor, "b t d"], StreamRoute]:
         route = StreamRoute(read=self.read_gates, write=self.write_gates)
-        return self.norm(gated(self.read_gates, state.streams)), route
+        return self.norm(self.mixed(state, route)), route
+
+    def mixed(self, state: Granular, route: StreamRoute) -> Float[Tensor, "b t d"]:
+        return gated(self.read_gates, state.streams)
 
     def write(
         self, state: Granular, y: Float[Tensor, "b t d"], route: StreamRoute, entry: Entry | None
@@ -146,6 +149,9 @@ class Cascade(Design[Granular]):
 
     def depth_state(self, state: Granular) -> Float[Tensor, "b t width"]:
         return state.streams.flatten(2)
+
+    def with_depth_state(self, state: Granular, z: Float[Tensor, "b t width"]) -> Granular:
+        return replace(state, streams=z.unflatten(2, state.streams.shape[2:]))
 
     def work(self, length: int) -> Work:
         """Pools of the embedding, and the gated sum of the readout."""

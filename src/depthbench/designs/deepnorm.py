@@ -7,12 +7,12 @@ from torch import Tensor
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, noise, rms, started
@@ -30,7 +30,7 @@ class DeepNormConfig(DesignConfig):
 
 
 @final
-class DeepNormConnection(Connection[Tensor]):
+class DeepNormConnection(TensorConnection):
     """``x = h``, ``h ← N(α h + y)``."""
 
     def __init__(self, config: DeepNormConfig, alpha: float, shape: Shape, eps: float) -> None:

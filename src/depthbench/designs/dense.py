@@ -10,6 +10,7 @@ from torch import Tensor
 
 from depthbench.designs.base import Connection, Design, Entry, Route, Site
 from depthbench.nn.branch import Backbone, Context
+from depthbench.nn.kernels import hold
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
@@ -50,6 +51,7 @@ class DenseState:
         """The stream is ``Σ_j a_j X_j`` over the outputs of ``known`` that are there."""
         places = [place for place, number in enumerate(known) if number in self.outputs]
         sources = tuple(known[place] for place in places)
+        weights = hold(weights)
         stream = weighted_sum(weights, places, [self.outputs[number] for number in sources])
         used = weights if len(places) == len(known) else weights[places]
         return DenseState(stream, self.outputs, used, sources)
@@ -78,6 +80,9 @@ class DenseConnection(Connection[DenseState], ABC):
     def read(self, state: DenseState) -> tuple[Float[Tensor, "b t d"], DenseRoute]:
         route = DenseRoute(weights=state.weights, sources=state.sources)
         return self.norm(state.stream), route
+
+    def mixed(self, state: DenseState, route: DenseRoute) -> Float[Tensor, "b t d"]:
+        return state.stream
 
 
 class InnerConnection(DenseConnection):
@@ -149,3 +154,6 @@ class DenseDesign(Design[DenseState], ABC):
 
     def depth_state(self, state: DenseState) -> Float[Tensor, "b t d"]:
         return state.stream
+
+    def with_depth_state(self, state: DenseState, z: Float[Tensor, "b t d"]) -> DenseState:
+        return DenseState(z, state.outputs)

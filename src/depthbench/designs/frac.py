@@ -97,9 +97,12 @@ class FracConnection(Connection[Tensor]):
     def read(self, state: Float[Tensor, "b t d"]) -> tuple[Float[Tensor, "b t d"], FracRoute]:
         fractions = self.split(state)
         route = self.route(fractions)
+        return self.norm(self.mixed(state, route)), route
+
+    def mixed(self, state: Float[Tensor, "b t d"], route: FracRoute) -> Float[Tensor, "b t d"]:
         assert route.parts is not None
         with full_precision(state):
-            return self.norm(_mixed(fractions, route.parts).flatten(2)), route
+            return _mixed(self.split(state), route.parts).flatten(2)
 
     def write(
         self,

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, farthest, filled, noise, started
@@ -43,7 +43,7 @@ class GateRoute(Route):
 
 
 @final
-class HighwayConnection(Connection[Tensor]):
+class HighwayConnection(TensorConnection):
     """``x = N(h)``, ``h ← g ⊙ y + (1 - g) ⊙ h`` with ``g = σ(W h + c)``, in float32 or better."""
 
     def __init__(self, config: HighwayConfig, shape: Shape, backbone: Backbone) -> None:

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, farthest, noise, started
@@ -28,7 +28,7 @@ class KeelConfig(DesignConfig):
 
 
 @final
-class KeelConnection(Connection[Tensor]):
+class KeelConnection(TensorConnection):
     """``x = N_pre(h)``, ``h ← N_post(α h + y)``; site 0 writes ``h + y``, site 1 has α = 1."""
 
     def __init__(self, site: Site, shape: Shape, backbone: Backbone) -> None:

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, filled, noise, rms, started
@@ -33,7 +33,7 @@ class LayerScaleConfig(DesignConfig):
 
 
 @final
-class LayerScaleConnection(Connection[Tensor]):
+class LayerScaleConnection(TensorConnection):
     """``x = N(h)``, ``h ← h + λ ⊙ y``."""
 
     def __init__(self, start: float, shape: Shape, backbone: Backbone) -> None:

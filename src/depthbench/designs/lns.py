@@ -7,12 +7,12 @@ from torch import Tensor
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, noise, rms, started
@@ -29,7 +29,7 @@ class LNSConfig(DesignConfig):
 
 
 @final
-class LNSConnection(Connection[Tensor]):
+class LNSConnection(TensorConnection):
     """``x = N(h) / sqrt(b + 1)``, ``h ← h + y``; both sites of block ``b`` share the factor."""
 
     def __init__(self, site: Site, shape: Shape, backbone: Backbone) -> None:

@@ -55,6 +55,9 @@ class MoDAConnection(Connection[DepthCache], ABC):
         self.postnorm = config.postnorm
         self.norm = RMSNorm(shape.width, backbone.norm_eps)
 
+    def mixed(self, state: DepthCache, route: Route) -> Float[Tensor, "b t d"]:
+        return state.stream
+
     def input_of(self, stream: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         """The branch's input ``x``, which is also what a site stores keys and values of."""
         return stream if self.postnorm else self.norm(stream)
@@ -166,6 +169,9 @@ class MoDA(Design[DepthCache]):
 
     def depth_state(self, state: DepthCache) -> Float[Tensor, "b t d"]:
         return state.stream
+
+    def with_depth_state(self, state: DepthCache, z: Float[Tensor, "b t d"]) -> DepthCache:
+        return replace(state, stream=z)
 
     def facts(self) -> list[Fact]:
         """Entries are counted on a state that all sites have written to."""

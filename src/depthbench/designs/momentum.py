@@ -23,6 +23,7 @@ from depthbench.designs.measure import coefficients, filled, noise
 from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Backbone, Context
 from depthbench.nn.cache import Memory, Room
+from depthbench.nn.kernels import stopped
 from depthbench.nn.norm import RMSNorm
 from depthbench.nn.precision import at_least_float32
 from depthbench.nn.work import Work
@@ -75,6 +76,9 @@ class MomentumConnection(Connection[Averaged], ABC):
     def read(self, state: Averaged) -> tuple[Float[Tensor, "b t d"], Route]:
         return self.norm(state.stream).to(state.dtype), Route()
 
+    def mixed(self, state: Averaged, route: Route) -> Float[Tensor, "b t d"]:
+        return state.stream
+
 
 @final
 class DepthMomentum(MomentumConnection):
@@ -89,7 +93,7 @@ class DepthMomentum(MomentumConnection):
     ) -> Averaged:
         states = (state.stream, *state.earlier)
         mean = sum(states[1:], states[0]) / len(states)
-        history = mean.detach() if self.config.stop_gradient else mean
+        history = stopped(mean) if self.config.stop_gradient else mean
         mu = self.config.mu
         stream = mu * history + (1 - mu) * y.to(mean.dtype)
         return replace(state, stream=stream, earlier=states[: self.window - 1])
@@ -200,7 +204,7 @@ class SegmentMomentum(MomentumConnection):
         if context.cache is not None:
             memory = context.cache.connections[self.number]
             assert isinstance(memory, SegmentMemory)
-        sums = segments.sums(y.detach() if self.config.stop_gradient else y)
+        sums = segments.sums(stopped(y) if self.config.stop_gradient else y)
         if memory is not None:
             sums = torch.cat([sums[:, :1] + memory.begun.to(y.dtype).unsqueeze(1), sums[:, 1:]], 1)
         means = sums / self.config.segment
@@ -273,6 +277,9 @@ class Momentum(Design[Averaged]):
 
     def depth_state(self, state: Averaged) -> Float[Tensor, "b t d"]:
         return state.stream
+
+    def with_depth_state(self, state: Averaged, z: Float[Tensor, "b t d"]) -> Averaged:
+        return replace(state, stream=z)
 
     def facts(self) -> list[Fact]:
         return facts_over_segments(self) if self.config.over == "segments" else facts_of(self)

@@ -9,16 +9,17 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, filled, noise, rms, started
 from depthbench.nn.branch import Backbone, Context
+from depthbench.nn.kernels import hold, holding
 from depthbench.nn.parameters import Start, constant
 from depthbench.nn.precision import at_least_float32
 from depthbench.nn.work import Work
@@ -38,7 +39,7 @@ class NGPTConfig(DesignConfig):
 
 
 @final
-class NGPTConnection(Connection[Tensor]):
+class NGPTConnection(TensorConnection):
     """``x = h``, ``h ← Norm(h + α ⊙ (Norm(y) - h))``, ``α = |stored · alpha / scale|``.
 
     ``Norm(v) = v / sqrt(mean(v²) + eps)`` has no gain.
@@ -75,7 +76,10 @@ class NGPTConnection(Connection[Tensor]):
 
 def on_sphere(x: Float[Tensor, "b t d"], eps: float) -> Float[Tensor, "b t d"]:
     """``x / sqrt(mean(x²) + eps)``, in float32 or better."""
-    return nn.functional.rms_norm(at_least_float32(x), x.shape[-1:], None, eps)
+    x = at_least_float32(x)
+    if holding():
+        return x * hold(torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+    return nn.functional.rms_norm(x, x.shape[-1:], None, eps)
 
 
 @final

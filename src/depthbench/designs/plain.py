@@ -7,12 +7,12 @@ from torch import Tensor
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import farthest, noise, rms, started
@@ -28,7 +28,7 @@ class PlainConfig(DesignConfig):
 
 
 @final
-class PlainConnection(Connection[Tensor]):
+class PlainConnection(TensorConnection):
     """``x = N(h)``, ``h ← y``."""
 
     def __init__(self, shape: Shape, backbone: Backbone) -> None:

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, farthest, noise, rms, started
@@ -28,7 +28,7 @@ class PostNormConfig(DesignConfig):
 
 
 @final
-class PostNormConnection(Connection[Tensor]):
+class PostNormConnection(TensorConnection):
     """``x = h``, ``h ← N(h + y)``."""
 
     def __init__(self, shape: Shape, backbone: Backbone) -> None:

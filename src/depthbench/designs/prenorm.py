@@ -7,12 +7,12 @@ from torch import Tensor
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, noise, rms, started
@@ -28,7 +28,7 @@ class PreNormConfig(DesignConfig):
 
 
 @final
-class PreNormConnection(Connection[Tensor]):
+class PreNormConnection(TensorConnection):
     """``x = N(h)``, ``h ← h + y``."""
 
     def __init__(self, shape: Shape, backbone: Backbone) -> None:

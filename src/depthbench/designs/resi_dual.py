@@ -31,6 +31,9 @@ class ResiDualConnection(Connection[Tensor]):
     def read(self, state: Float[Tensor, "b t 2 d"]) -> tuple[Float[Tensor, "b t d"], Route]:
         return state[:, :, 0], Route()
 
+    def mixed(self, state: Float[Tensor, "b t 2 d"], route: Route) -> Float[Tensor, "b t d"]:
+        return state[:, :, 0]
+
     def write(
         self,
         state: Float[Tensor, "b t 2 d"],

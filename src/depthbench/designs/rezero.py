@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, farthest, filled, noise, started
@@ -29,7 +29,7 @@ class ReZeroConfig(DesignConfig):
 
 
 @final
-class ReZeroConnection(Connection[Tensor]):
+class ReZeroConnection(TensorConnection):
     """``x = h``, ``h ← h + a y`` with a scalar ``a``."""
 
     def __init__(self, shape: Shape) -> None:

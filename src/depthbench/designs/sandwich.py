@@ -7,12 +7,12 @@ from torch import Tensor
 
 from depthbench.designs.base import (
     Card,
-    Connection,
     DesignConfig,
     Entry,
     Fact,
     Route,
     Site,
+    TensorConnection,
     TensorDesign,
 )
 from depthbench.designs.measure import coefficients, noise, rms, started
@@ -28,7 +28,7 @@ class SandwichConfig(DesignConfig):
 
 
 @final
-class SandwichConnection(Connection[Tensor]):
+class SandwichConnection(TensorConnection):
     """``x = N_in(h)``, ``h ← h + N_out(y)``."""
 
     def __init__(self, shape: Shape, backbone: Backbone) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from depthbench.designs.base import Route
 from depthbench.designs.fast_sources import Chain, FastBank
 from depthbench.nn.fused import PLAIN, Kernels, Mixer, suits
-from depthbench.nn.kernels import fast
+from depthbench.nn.kernels import fast, hold
 from depthbench.nn.precision import at_least_float32, full_precision
 
 
@@ -20,8 +20,13 @@ class SourceRoute(Route):
     """Softmax weights over the sources that a site mixed, oldest first."""
 
     weights: Float[Tensor, "l b t"] | None = None
+    running: bool = False
+    """Whether the last of them is that of a running sum."""
     chain: Chain | None = field(default=None, repr=False)
     """Where gradients go on, for the fast bank only."""
+
+    def on_running_sum(self) -> Float[Tensor, "b t"] | None:
+        return self.weights[-1] if self.running and self.weights is not None else None
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class PlainBank:
         values, logits = self.values, [logit[..., mix] for logit in self.logits]
         if running is not None and running_logit is not None:
             values, logits = (*values, running), [*logits, running_logit]
-        weights = torch.softmax(torch.stack(logits), dim=0)
+        weights = hold(torch.softmax(torch.stack(logits), dim=0))
         return mix_plain(values, weights), weights, None
 
 
@@ -173,7 +178,7 @@ class SumSources(Sources):
             return self.alone()
         logit = self.running_logit(self.next_mix)
         mixed, weights, chain = self.bank.mix(self.next_mix, self.running, logit)
-        return mixed, SourceRoute(weights=weights, chain=chain)
+        return mixed, SourceRoute(weights=weights, running=self.begun, chain=chain)
 
 
 def source_logits(

@@ -39,6 +39,11 @@ class StreamDesign(Design[Tensor], ABC):
     def depth_state(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t width"]:
         return state.flatten(2)
 
+    def with_depth_state(
+        self, state: Float[Tensor, "b t s d"], z: Float[Tensor, "b t width"]
+    ) -> Float[Tensor, "b t s d"]:
+        return z.unflatten(2, state.shape[2:])
+
 
 class MixedStreamDesign(StreamDesign, ABC):
     """``m`` streams that every site mixes, read out as their mean.

@@ -65,6 +65,9 @@ class ValueResidualAttention(Connection[ValuedStream]):
     def read(self, state: ValuedStream) -> tuple[Float[Tensor, "b t d"], Route]:
         return self.norm(state.stream), Route(depth=Depth(values=self.mix(state.values)))
 
+    def mixed(self, state: ValuedStream, route: Route) -> Float[Tensor, "b t d"]:
+        return state.stream
+
     def mix(self, values: Float[Tensor, "b t kv hd"] | None) -> ValueMix | None:
         """How ``values`` of the first attention go into this one's."""
         if values is None or not self.mixes:
@@ -96,6 +99,9 @@ class ValueResidualFeedForward(Connection[ValuedStream]):
 
     def read(self, state: ValuedStream) -> tuple[Float[Tensor, "b t d"], Route]:
         return self.norm(state.stream), Route()
+
+    def mixed(self, state: ValuedStream, route: Route) -> Float[Tensor, "b t d"]:
+        return state.stream
 
     def write(
         self, state: ValuedStream, y: Float[Tensor, "b t d"], route: Route, entry: Entry | None
@@ -136,6 +142,9 @@ class ValueResidual(Design[ValuedStream]):
 
     def depth_state(self, state: ValuedStream) -> Float[Tensor, "b t d"]:
         return state.stream
+
+    def with_depth_state(self, state: ValuedStream, z: Float[Tensor, "b t d"]) -> ValuedStream:
+        return replace(state, stream=z)
 
     def facts(self) -> list[Fact]:
         """Of the values that the last block's attention weighs."""

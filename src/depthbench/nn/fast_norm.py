@@ -6,14 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from depthbench.nn.kernels import no_autocast, plain_gradients
+from depthbench.nn.kernels import hold, holding, no_autocast, plain_gradients
 
 
 def rms_norm_plain(
     x: Float[Tensor, "*axes d"], gain: Float[Tensor, "d"], eps: float
 ) -> Float[Tensor, "*axes d"]:
     """``x / sqrt(mean(x²) + eps) ⊙ gain`` in the dtype of ``gain``."""
-    return torch.nn.functional.rms_norm(x.to(gain.dtype), gain.shape, gain, eps)
+    same = x.to(gain.dtype)
+    if holding():
+        return same * hold(torch.rsqrt(same.square().mean(-1, keepdim=True) + eps)) * gain
+    return torch.nn.functional.rms_norm(same, gain.shape, gain, eps)
 
 
 def rms_scale(x: Float[Tensor, "*axes d"], eps: float) -> Float[Tensor, "*axes 1"]:

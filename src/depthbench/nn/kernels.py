@@ -10,6 +10,7 @@ from torch import Tensor
 from depthbench.errors import DepthbenchError
 
 _plain: ContextVar[bool] = ContextVar("plain_kernels", default=False)
+_held: ContextVar[bool] = ContextVar("held", default=False)
 
 
 @contextmanager
@@ -23,6 +24,36 @@ def plain_kernels() -> Iterator[None]:
         yield
     finally:
         _plain.reset(token)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Inside, what a design computes from the state is held where it is: see `hold`.
+
+    Derivatives there are those of the linear map that a design is once its coefficients and the
+    scales of its norms are fixed. For path weights.
+    """
+    token = _held.set(True)
+    try:
+        with plain_kernels():
+            yield
+    finally:
+        _held.reset(token)
+
+
+def hold(coefficient: Tensor) -> Tensor:
+    """``coefficient`` of a sum of states, or scale of a norm: without derivative inside `held`."""
+    return coefficient.detach() if _held.get() else coefficient
+
+
+def stopped(x: Tensor) -> Tensor:
+    """``x`` behind a design's own stop-gradient, which `held` looks through: it is no weight."""
+    return x if _held.get() else x.detach()
+
+
+def holding() -> bool:
+    """Whether coefficients are held."""
+    return _held.get()
 
 
 def eager(tensor: Tensor) -> bool:

@@ -7,10 +7,13 @@ from depthbench.probes.causal import Causal
 from depthbench.probes.cka import CKA
 from depthbench.probes.contribution import Contribution
 from depthbench.probes.depth import Depth
+from depthbench.probes.jacobian import Jacobian
 from depthbench.probes.lens import Lens
 from depthbench.probes.permutation import Permutation
 from depthbench.probes.probe import Probe
 from depthbench.probes.rank import Rank
+from depthbench.probes.routes import Routes
+from depthbench.probes.streams import Streams
 from depthbench.probes.usefulness import Usefulness
 
 PROBES: tuple[type[Probe], ...] = (
@@ -27,6 +30,9 @@ PROBES: tuple[type[Probe], ...] = (
     Usefulness,
     Rank,
     CKA,
+    Jacobian,
+    Routes,
+    Streams,
 )
 REGISTRY: dict[str, type[Probe]] = {probe.name: probe for probe in PROBES}
 

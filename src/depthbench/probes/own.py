@@ -1,6 +1,7 @@
 """Models of this package as probes see them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
@@ -8,8 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from depthbench.designs import label_of
+from depthbench.errors import DepthbenchError
 from depthbench.nn.block import Block, Trace
 from depthbench.nn.branch import Context
+from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model
 from depthbench.probes.batch import Batch, repeated
 from depthbench.probes.states import form_of, joined, size_of, taken
@@ -52,6 +55,14 @@ class OwnSession(Session[Any]):
 
     def depth_state(self, state: Any) -> Float[Tensor, "n t w"]:
         return self.model.design.depth_state(state)
+
+    def with_depth_state(self, state: Any, z: Float[Tensor, "n t w"]) -> Any:
+        return self.model.design.with_depth_state(state, z)
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        with super().differentiable(), plain_kernels():
+            yield
 
     def readout(self, state: Any) -> Float[Tensor, "n t d"]:
         return self.model.design.readout(state)
@@ -123,6 +134,15 @@ class OwnSubject(Subject):
 
     def session(self, batch: Batch) -> OwnSession:
         return OwnSession(self.model, batch.to(self.device))
+
+    @torch.no_grad()
+    def no_jacobian(self) -> str | None:
+        state, design = self._opened(), self.model.design
+        try:
+            design.with_depth_state(state, design.depth_state(state))
+        except DepthbenchError as error:
+            return str(error)
+        return None
 
     @torch.no_grad()
     def _opened(self) -> Any:

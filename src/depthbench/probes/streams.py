@@ -1,54 +1,181 @@
-"""Products of stream mixing matrices over depth."""
+"""Streams side by side: do they stay different, and do their mixes forget?"""
 
-from collections.abc import Iterable
+from typing import ClassVar, final
 
+import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from depthbench.designs.streams import StreamRoute
-from depthbench.nn.block import Trace
+from depthbench.probes.lab import Lab, Part, Task
+from depthbench.probes.measures import unit
+from depthbench.probes.own import OwnSession
+from depthbench.probes.probe import Found, Probe
+from depthbench.probes.result import Finding, Number, curve, matrix
+from depthbench.probes.mixing import effective_rank, mixing_product
+from depthbench.probes.subject import Subject
+from depthbench.probes.walk import Walker
 
 
-def mixing_product(mixes: Iterable[Float[Tensor, "*bt s s"]]) -> Float[Tensor, "*bt s s"]:
-    """``A_1 A_2 … A_n`` in float64: how old stream ``i`` reaches new stream ``j`` through all.
+class Alike(Task):
+    """Sums over tokens of the cosines between streams, and of the streams' sizes, by depth."""
 
-    In float64 whatever the model ran in: the product of many doubly stochastic matrices goes to
-    the matrix of equal entries, and in low precision its small singular values are rounding.
-    Raises `ValueError` without matrices.
-    """
-    product: Tensor | None = None
-    for mix in mixes:
-        product = mix.double() if product is None else product @ mix.double()
-    if product is None:
-        raise ValueError("no mixing matrices: the design has none, or the trace is empty")
-    return product
+    name: ClassVar[str] = "alike"
+
+    @torch.no_grad()
+    def measure(self, walker: Walker, subject: Subject) -> Part:
+        session, count = walker.session, subject.facts.streams
+        cosines, sizes = [], []
+        for state in walker.states:
+            z = session.batch.text(session.depth_state(state)).unflatten(-1, (count, -1))
+            units = unit(z)
+            cosines.append((units @ units.mT).sum(0))
+            sizes.append(z.double().norm(dim=-1).sum(0))
+        return {
+            "cosines": torch.stack(cosines).cpu().numpy(),
+            "sizes": torch.stack(sizes).cpu().numpy(),
+        }
 
 
-def traced_mixes(trace: Trace) -> list[Float[Tensor, "*bt s s"]]:
-    """The mixing matrices of all sites that a traced forward passed, in order."""
-    routes = (route for _, route in trace.routes)
-    return [r.mix for r in routes if isinstance(r, StreamRoute) and r.mix is not None]
+class Products(Task):
+    """Sums over tokens, by site: ranks of the mixes' product so far, and errors of their sums."""
+
+    name: ClassVar[str] = "products"
+
+    @torch.no_grad()
+    def measure(self, walker: Walker, subject: Subject) -> Part:
+        session = walker.session
+        assert isinstance(session, OwnSession)
+        valid = session.batch.valid
+        mixes = [mix for _, route in session.trace().routes for mix in route.mixes()]
+        if not mixes:
+            return {"mixes": np.array(0.0)}
+        of_tokens = [_by_token(mix, valid).double() for mix in mixes]
+        product: Tensor | None = None
+        ranks, centred, errors, values = [], [], [], torch.zeros(0)
+        for mix in of_tokens:
+            product = mix if product is None else mixing_product([product, mix])
+            ranks.append(effective_rank(product).sum())
+            centred.append(effective_rank(product, without_mean=True).sum())
+            sums = torch.cat([mix.sum(-1), mix.sum(-2)], dim=-1)
+            errors.append((sums - 1).abs().amax(-1).sum())
+            values = torch.linalg.svdvals(product)
+        shares = values / values.sum(-1, keepdim=True)
+        found = {
+            "mixes": torch.tensor(float(len(mixes))),
+            "ranks": torch.stack(ranks),
+            "centred": torch.stack(centred),
+            "errors": torch.stack(errors),
+            "values": shares.sum(0),
+            "sums": torch.stack([mix.sum(0) for mix in of_tokens]),
+        }
+        return {name: one.cpu().numpy() for name, one in found.items()}
 
 
-def effective_rank(
-    matrix: Float[Tensor, "*bt s s"], *, without_mean: bool = False
-) -> Float[Tensor, "*bt"]:
-    """``exp(-Σ p ln p)`` of the normalised singular values ``p``, from 1 to ``s``, in float64.
+def _by_token(mix: Tensor, valid: Tensor) -> Tensor:
+    """``(n, s, s)``: one for each token of text, also where all tokens share it."""
+    whole = mix.expand(*valid.shape, *mix.shape[-2:]) if mix.ndim == 2 else mix
+    return whole[valid]
 
-    ``without_mean`` takes the all-ones direction out on both sides first, ``C A C`` with
-    ``C = I - 1 1ᵀ/s``: every doubly stochastic matrix keeps that direction whole, so with it the
-    rank cannot tell forgetting from keeping. A matrix that is zero then has rank 0.
-    """
-    matrix = matrix.double()
-    if without_mean:
-        size = matrix.shape[-1]
-        centre = torch.eye(size, dtype=matrix.dtype, device=matrix.device) - 1 / size
-        matrix = centre @ matrix @ centre
-    values = torch.linalg.svdvals(matrix)
-    total = values.sum(-1, keepdim=True)
-    # what centring leaves of an exactly constant matrix is rounding, not a direction
-    nothing = total[..., 0] <= matrix.shape[-1] ** 2 * torch.finfo(matrix.dtype).eps
-    share = values / torch.where(total > 0, total, torch.ones_like(total))
-    rank = torch.exp(-torch.special.xlogy(share, share).sum(-1))
-    return torch.where(nothing, torch.zeros_like(rank), rank)
+
+@final
+class Streams(Probe):
+    """No options."""
+
+    name: ClassVar[str] = "streams"
+    title: ClassVar[str] = "Residual streams by depth"
+    definition: ClassVar[str] = (
+        "cosine between streams, mean over tokens; product A_1 … A_l of the mixing matrices of "
+        "each token in float64: shares p of its singular values, effective rank exp(-Σ p ln p), "
+        "with and without the all-ones direction; largest error of a row or column sum"
+    )
+    blind: ClassVar[str] = (
+        "Streams that point apart may still hold the same information, and the other way round. "
+        "A product of rank 1 says what the mixes forget, not what branches write anew."
+    )
+    source: ClassVar[str] = "arXiv 2409.19606; arXiv 2512.24880"
+
+    def refusal(self, subject: Subject) -> str | None:
+        return "the model has one residual stream" if subject.facts.streams == 1 else None
+
+    def look(self, lab: Lab) -> Found:
+        tokens, count = lab.tokens(lab.batches), lab.subject.facts.streams
+        part = lab.summed(Alike())
+        cosines = part["cosines"] / tokens
+        others = ~np.eye(count, dtype=bool)
+        findings: list[Finding] = [
+            curve(
+                "cosine",
+                "Mean cosine between two streams",
+                cosines[:, others].mean(1),
+                "depth",
+                words="depth {}: mean cosine between streams",
+            ),
+            matrix(
+                "cosines",
+                "Cosine between streams at the last depth",
+                cosines[-1],
+                ("stream", "stream"),
+                words="streams {row} and {column} at the last depth: cosine",
+            ),
+            matrix(
+                "sizes",
+                "Mean norm of each stream",
+                (part["sizes"] / tokens).T,
+                ("stream", "depth"),
+                words="stream {row} at depth {column}: mean norm",
+            ),
+        ]
+        if lab.subject.facts.kind == "depthbench":
+            findings += self._products(lab, tokens)
+        return Found(findings)
+
+    def _products(self, lab: Lab, tokens: int) -> list[Finding]:
+        part = lab.summed(Products())
+        if not part["mixes"].any():
+            return []
+        static = [torch.from_numpy(one / tokens) for one in part["sums"]]
+        of_means = mixing_product(static)
+        of_tokens = part["values"] / tokens
+        return [
+            curve(
+                "rank",
+                "Effective rank of the product of all mixes so far",
+                part["ranks"] / tokens,
+                "site",
+                unit=f"of {len(of_tokens)}",
+                words="behind site {}: effective rank of the product",
+            ),
+            curve(
+                "rank_centred",
+                "The same without the all-ones direction",
+                part["centred"] / tokens,
+                "site",
+                words="behind site {}: effective rank without the mean",
+            ),
+            curve(
+                "error",
+                "Largest error of a row or column sum",
+                part["errors"] / tokens,
+                "site",
+                words="site {}: error of a row or column sum",
+            ),
+            curve(
+                "spectrum",
+                "Singular values of the whole product, share of their sum",
+                of_tokens,
+                "number",
+                words="singular value {}: share",
+            ),
+            Number(
+                name="static_rank",
+                title="Effective rank of the product of the mean mixes",
+                unit=f"of {len(of_tokens)}",
+                value=float(effective_rank(of_means)),
+            ),
+            Number(
+                name="static_rank_centred",
+                title="The same without the all-ones direction",
+                unit=f"of {len(of_tokens) - 1}",
+                value=float(effective_rank(of_means, without_mean=True)),
+            ),
+        ]

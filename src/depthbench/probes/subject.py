@@ -1,11 +1,13 @@
 """What is probed: a decoder whose blocks carry a state from depth to depth."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
+import torch.nn.attention
 from jaxtyping import Float
 from torch import Tensor
 
@@ -83,6 +85,19 @@ class Session(ABC, Generic[S]):
     def depth_state(self, state: S) -> Float[Tensor, "n t w"]:
         """``z``: all streams side by side."""
 
+    def with_depth_state(self, state: S, z: Float[Tensor, "n t w"]) -> S:
+        """``state`` with ``z`` in place of its depth state.
+
+        Raises `DepthbenchError` where the depth state is a mix of many tensors.
+        """
+        raise NotImplementedError
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Inside, blocks run on operations that have forward and batched derivatives."""
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            yield
+
     @abstractmethod
     def readout(self, state: S) -> Float[Tensor, "n t d"]:
         """What the final norm reads, if the model stopped here."""
@@ -123,6 +138,10 @@ class Subject(ABC):
     def layers(self) -> int:
         """Number of blocks."""
         return self.facts.layers
+
+    def no_jacobian(self) -> str | None:
+        """Why a block has no derivative by its depth state alone; None where it has."""
+        return None
 
     @abstractmethod
     def session(self, batch: Batch) -> Session[Any]:

@@ -8,7 +8,7 @@ import torch
 from depthbench.designs.sinkhorn import sinkhorn_plain
 from depthbench.nn.block import Trace
 from depthbench.nn.model import Model, ModelConfig
-from depthbench.probes.streams import effective_rank, mixing_product, traced_mixes
+from depthbench.probes.mixing import effective_rank, mixing_product, traced_mixes
 from depthbench.shapes import Shape
 
 SHAPE = Shape(layers=3, width=32, heads=4, kv_heads=2, ffn=24, vocab=99)
