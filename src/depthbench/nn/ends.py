@@ -39,8 +39,8 @@ class Head(Parametrised, ABC):
         """``W``, where the model's embedding is ``embedding``."""
 
     def forward(
-        self, x: Float[Tensor, "b t d"], embedding: Float[Tensor, "v d"]
-    ) -> Float[Tensor, "b t v"]:
+        self, x: Float[Tensor, "*axes d"], embedding: Float[Tensor, "v d"]
+    ) -> Float[Tensor, "*axes v"]:
         logits = nn.functional.linear(x, self.matrix(embedding))
         return logits if self.factor == 1.0 else self.factor * logits
 

@@ -5,8 +5,10 @@ from typing import ClassVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
+from depthbench.nn.precision import at_least_float32
 from depthbench.probes.bootstrap import interval
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.late import late_share
@@ -26,14 +28,16 @@ class Effects(Task):
     def measure(self, walker: Walker, subject: Subject) -> Part:
         session, layers = walker.session, walker.layers
         batch = session.batch
-        states = [session.depth_state(state) for state in walker.states]
-        updates = [after.float() - before for before, after in itertools.pairwise(states)]
+        states = [at_least_float32(session.depth_state(state)) for state in walker.states]
+        updates = [after - before for before, after in itertools.pairwise(states)]
         rows = batch.rows
         changes = torch.zeros(layers, layers, rows, dtype=torch.float64)
         sizes = torch.stack([_sizes(batch.valid, update) for update in updates])
 
         def watch(step: Step) -> None:
-            before, after = (session.depth_state(one).float() for one in (step.before, step.after))
+            before, after = (
+                at_least_float32(session.depth_state(one)) for one in (step.before, step.after)
+            )
             moved = (after - before).unflatten(0, (len(step.programs), rows))
             for place, programs in enumerate(step.programs):
                 change = _sizes(batch.valid, updates[step.call.block] - moved[place])
@@ -86,7 +90,7 @@ class Causal(Probe):
                 curve(
                     "largest",
                     "Largest effect on any later block",
-                    [np.nanmax(found[s]) if s < layers - 1 else np.nan for s in range(layers)],
+                    [_largest(one) for one in found],
                     words="block {} left out: largest relative change of a later block's update",
                 ),
                 Number(
@@ -99,6 +103,12 @@ class Causal(Probe):
                 ),
             ]
         )
+
+
+def _largest(scores: NDArray[np.float64]) -> float:
+    """NaN where none is defined."""
+    known = scores[~np.isnan(scores)]
+    return float(known.max()) if len(known) else float("nan")
 
 
 def effects(

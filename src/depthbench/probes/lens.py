@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from depthbench.nn.precision import at_least_float32
 from depthbench.probes.bootstrap import interval
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.loss import by_row, chunks
@@ -44,17 +45,21 @@ class Decoded(Task):
 
     def _chunk(self, session: Session[Any], hidden: Tensor, targets: Tensor) -> Tensor:
         """``(3, L + 1, n)`` of ``hidden`` ``(n, L + 1, d)``."""
-        final = functional.log_softmax(session.logits(hidden[:, -1]).float(), dim=-1)
+        final = _log_chances(session, hidden[:, -1])
         chances, best = final.exp(), final.topk(self.best, dim=-1).indices
         rows: list[list[Tensor]] = [[], [], []]
         for depth in range(hidden.shape[1]):
-            here = functional.log_softmax(session.logits(hidden[:, depth]).float(), dim=-1)
+            here = _log_chances(session, hidden[:, depth])
             rows[0].append(-here.gather(1, targets[:, None])[:, 0])
             # Σ p (ln p - ln q) of each token: no difference of two large sums
             rows[1].append((chances * (final - here)).sum(-1).clamp(min=0))
             own = here.topk(self.best, dim=-1).indices
             rows[2].append((own[:, :, None] == best[:, None, :]).any(-1).double().mean(-1))
         return torch.stack([torch.stack([one.double() for one in kind]) for kind in rows])
+
+
+def _log_chances(session: Session[Any], hidden: Tensor) -> Tensor:
+    return functional.log_softmax(at_least_float32(session.logits(hidden)), dim=-1)
 
 
 @final

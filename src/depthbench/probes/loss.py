@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from depthbench.nn.precision import at_least_float32
 from depthbench.probes.batch import Batch
 from depthbench.probes.subject import Session
 
@@ -15,7 +16,7 @@ LOGITS = 2**24
 
 
 def token_losses(session: Session[Any], state: Any) -> Float[Tensor, "n"]:
-    """``-ln p(next token)`` in nats at every predicted position, row by row, in float32."""
+    """``-ln p(next token)`` in nats at every predicted position, row by row."""
     return losses_of(session, session.readout(state))
 
 
@@ -25,7 +26,7 @@ def losses_of(session: Session[Any], hidden: Float[Tensor, "b t d"]) -> Float[Te
     read, targets = hidden[:, :-1][batch.predicted], batch.tokens[:, 1:][batch.predicted]
     found: list[Tensor] = []
     for rows, wanted in chunks(session, read, targets):
-        logits = session.logits(rows).float()
+        logits = at_least_float32(session.logits(rows))
         found.append(functional.cross_entropy(logits, wanted, reduction="none"))
     return torch.cat(found)
 

@@ -16,6 +16,9 @@ from torch import Tensor
 from depthbench.nn.kernels import held, plain_kernels
 from depthbench.probes.own import OwnSession
 
+TOGETHER = 8
+"""Sources whose parts are formed at a time."""
+
 
 @dataclass(frozen=True)
 class Paths:
@@ -46,21 +49,34 @@ def paths_of(session: OwnSession) -> Paths:
     """Of every token of the session's batch."""
     with plain_kernels():
         outputs = _outputs(session)
-    sources = len(outputs)
-    parts: list[Tensor] = []
-    inputs: list[Tensor] = []
-    for number in range(sources):
-        with held(), forward.dual_level():
-            dual = [*outputs]
-            dual[number] = forward.make_dual(outputs[number], outputs[number])
-            seen = [forward.unpack_dual(one) for one in _inputs(session, dual)]
-        inputs = [one.primal for one in seen]
-        # a target that the source does not reach has no tangent
-        along = [
-            torch.zeros_like(one.primal) if one.tangent is None else one.tangent for one in seen
-        ]
-        parts.append(torch.stack(along))
-    return Paths(torch.stack(inputs), torch.stack(outputs), torch.stack(parts, dim=1))
+    with held():
+        inputs = torch.stack(_inputs(session, outputs, 1))
+    numbers = range(len(outputs))
+    parts = [
+        _parts(session, outputs, numbers[start : start + TOGETHER])
+        for start in range(0, len(outputs), TOGETHER)
+    ]
+    return Paths(inputs, torch.stack(outputs), torch.cat(parts, dim=1))
+
+
+def _parts(
+    session: OwnSession, outputs: list[Tensor], sources: range
+) -> Float[Tensor, "targets sources b t d"]:
+    """Of these sources: as many copies of the batch, each with a derivative along one of them."""
+    copies, rows = len(sources), len(outputs[0])
+    with held(), forward.dual_level():
+        duals: list[Tensor] = []
+        for number, output in enumerate(outputs):
+            primal = output.repeat(copies, 1, 1)
+            if number in sources:
+                tangent = torch.zeros_like(primal)
+                tangent.unflatten(0, (copies, rows))[number - sources.start] = output
+                primal = forward.make_dual(primal, tangent)
+            duals.append(primal)
+        seen = [forward.unpack_dual(one) for one in _inputs(session, duals, copies)]
+    # a target that no source reaches has no tangent
+    along = [torch.zeros_like(one.primal) if one.tangent is None else one.tangent for one in seen]
+    return torch.stack(along).unflatten(1, (copies, rows))
 
 
 def _outputs(session: OwnSession) -> list[Tensor]:
@@ -76,9 +92,9 @@ def _outputs(session: OwnSession) -> list[Tensor]:
     return found
 
 
-def _inputs(session: OwnSession, outputs: list[Tensor]) -> list[Tensor]:
+def _inputs(session: OwnSession, outputs: list[Tensor], copies: int) -> list[Tensor]:
     """What the norms of all sites and the final norm read, with the branches cut off."""
-    model, context = session.model, session.context(1)
+    model, context = session.model, session.context(copies)
     state = model.design.open(outputs[0], context)
     found: list[Tensor] = []
     for site, _, connection in model.sites():

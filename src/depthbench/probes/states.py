@@ -96,7 +96,7 @@ def _merged(
         return _merged(pieces, context, tensors, hint)
 
     if isinstance(first, Tensor):
-        axis = _axis(hint)
+        axis = _axis(hint, first.ndim)
         return tensors([Placed(part, axis) for part in parts])
     if isinstance(first, Context):
         return first if context is None else context
@@ -121,11 +121,14 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _axis(hint: Any) -> int | None:
+def _axis(hint: Any, ndim: int) -> int | None:
     """Of the batch in a tensor of type ``hint``."""
     dims = _dims(hint)
     if dims is None:
         return 0
+    # axes such as *bt may be left out together
+    if ndim < len(dims):
+        return None
     places = [place for place, name in enumerate(dims) if name in BATCH]
     return places[0] if places else None
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.measures import unit
+from depthbench.probes.mixing import effective_rank, mixing_product
 from depthbench.probes.own import OwnSession
 from depthbench.probes.probe import Found, Probe
 from depthbench.probes.result import Finding, Number, curve, matrix
-from depthbench.probes.mixing import effective_rank, mixing_product
 from depthbench.probes.subject import Subject
 from depthbench.probes.walk import Walker
 
