@@ -12,6 +12,7 @@ from depthbench.cli import (
     designs,
     generate,
     probe,
+    prune,
     report,
     run,
     shapes,
@@ -42,6 +43,7 @@ def build() -> typer.Typer:
         generate,
         train,
         probe,
+        prune,
         data,
     )
     for group in groups:

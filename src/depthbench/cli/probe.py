@@ -170,14 +170,15 @@ def _probe(
         console.print(words, highlight=False, markup=False, soft_wrap=True)
 
     again = partial(load, *make.args, **make.keywords)
-    with _progress(console, subject.facts.label) as hear:
+    with progress_of(console, subject.facts.label) as hear:
         return run_probes(
             subject, text, probes, folder, make=again, workers=workers, progress=hear, say=say
         )
 
 
 @contextmanager
-def _progress(console: Console, label: str) -> Iterator["Bars"]:
+def progress_of(console: Console, label: str) -> Iterator["Bars"]:
+    """Bars of tasks on a terminal; silent elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     bars = Progress(
         *columns,

@@ -1,6 +1,7 @@
 """Attention Residuals: every site attends over the outputs of all earlier branches."""
 
 from abc import ABC
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -116,6 +117,13 @@ class SourceDesign(Design[Sources], ABC):
 
     def enter(self, state: Sources, place: int) -> Sources:
         return state.at(2 * place)
+
+    def tables_without(self, tables: dict[str, Tensor], kept: Sequence[int]) -> dict[str, Tensor]:
+        """A site's mix goes with it."""
+        if self.mixes != self.shape.sites:
+            return tables
+        sites = [2 * block + side for block in kept for side in (0, 1)]
+        return {name: table[sites] for name, table in tables.items()}
 
     def readout(self, state: Sources) -> Float[Tensor, "b t d"]:
         return state.readout()

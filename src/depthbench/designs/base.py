@@ -1,6 +1,7 @@
 """The one interface of every residual design: what happens between branches."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -248,6 +249,10 @@ class Design(Parametrised, ABC, Generic[S]):
     @abstractmethod
     def depth_state(self, state: S) -> Float[Tensor, "b t width"]:
         """``z_i``: the state between two blocks as probes see it."""
+
+    def tables_without(self, tables: dict[str, Tensor], kept: Sequence[int]) -> dict[str, Tensor]:
+        """The parameters at the root, by name, of a model with the blocks ``kept`` alone."""
+        return tables
 
     def with_depth_state(self, state: S, z: Float[Tensor, "b t width"]) -> S:
         """``state`` with ``z`` in place of its depth state, and all else as it is.

@@ -59,7 +59,7 @@ class Depth(Probe):
 
     def look(self, lab: Lab) -> Found:
         layers = lab.layers
-        removal = self.removal(lab)
+        removal = cheapest_out(lab, self.candidates, 2 * self.tolerance)
         rows = len(removal.tokens)
         every = np.ones(rows)
         kept = removal.kept(layers, self.tolerance, every)
@@ -98,27 +98,34 @@ class Depth(Probe):
             words.append(f"Left out within {self.tolerance:.0%}, in this order: {named}.")
         return Found([*numbers, line], words)
 
-    def removal(self, lab: Lab) -> Removal:
-        """Leave out the cheapest block until the loss grows by more than twice the tolerance."""
-        layers = lab.layers
-        batches = lab.leading(layers)
-        out: list[int] = []
-        candidates: Sequence[int] = range(layers)
-        rows: list[NDArray[np.float64]] = []
-        tokens = np.zeros(0)
-        while candidates:
-            loss = Loss(lab, [skip(layers, *out, block) for block in candidates], batches)
-            if not rows:
-                rows, tokens = [loss.nats[0]], loss.tokens
-            order = np.argsort(loss.each, kind="stable")
-            best = int(order[0])
-            out.append(candidates[best])
-            rows.append(loss.nats[1 + best])
-            # past the end, so that resampled rows can end a little later
-            if rows[-1].sum() > (1 + 2 * self.tolerance) * rows[0].sum():
-                break
-            candidates = [candidates[int(n)] for n in order[1 : 1 + self.candidates]]
-        return Removal(tuple(out), np.stack(rows), tokens)
+
+def cheapest_out(
+    lab: Lab, candidates: int, tolerance: float | None = None, most: int | None = None
+) -> Removal:
+    """Leave out the block that costs least, again and again.
+
+    Each step tries the ``candidates`` that were cheapest in the one before. It ends behind the
+    first step that costs more than ``tolerance`` (so that resampled rows can end there), or with
+    ``most`` blocks out.
+    """
+    layers = lab.layers
+    batches = lab.leading(layers)
+    out: list[int] = []
+    left: Sequence[int] = range(layers)
+    rows: list[NDArray[np.float64]] = []
+    tokens = np.zeros(0)
+    while left and (most is None or len(out) < most):
+        loss = Loss(lab, [skip(layers, *out, block) for block in left], batches)
+        if not rows:
+            rows, tokens = [loss.nats[0]], loss.tokens
+        order = np.argsort(loss.each, kind="stable")
+        best = int(order[0])
+        out.append(left[best])
+        rows.append(loss.nats[1 + best])
+        if tolerance is not None and rows[-1].sum() > (1 + tolerance) * rows[0].sum():
+            break
+        left = [left[int(n)] for n in order[1 : 1 + candidates]]
+    return Removal(tuple(out), np.stack(rows), tokens)
 
 
 def _numbers(findings: Sequence[Finding]) -> dict[str, Number]:

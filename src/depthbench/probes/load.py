@@ -71,7 +71,7 @@ def open_model(
 def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:
     model, config = load_trial(folder)
     notes = [] if config.train.document_mask is False else ["documents of a row are kept apart"]
-    subject = OwnSubject(model.to(device, dtype), str(folder), notes)
+    subject = OwnSubject(model.to(device, dtype), str(folder), notes, config)
     return Opened(subject, partial(_text, config))
 
 

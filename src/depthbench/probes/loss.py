@@ -44,3 +44,10 @@ def by_row(batch: Batch, each: Float[Tensor, "n"]) -> Float[Tensor, "b"]:
     spread = torch.zeros(batch.predicted.shape, dtype=torch.float64, device=each.device)
     spread[batch.predicted] = each.double()
     return spread.sum(1)
+
+
+def own_loss(session: Session[Any]) -> Float[Tensor, ""]:
+    """Mean next-token loss of the model's own forward, for those who train it."""
+    batch = session.batch
+    logits = session.own_logits()[:, :-1][batch.predicted]
+    return functional.cross_entropy(at_least_float32(logits), batch.tokens[:, 1:][batch.predicted])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
+from depthbench.files import write_atomic
 from depthbench.nn.block import Block, Trace
 from depthbench.nn.branch import Context
 from depthbench.nn.kernels import plain_kernels
@@ -18,6 +20,8 @@ from depthbench.probes.batch import Batch, repeated
 from depthbench.probes.states import form_of, joined, size_of, taken
 from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
 from depthbench.probes.weights import hash_of
+from depthbench.train.checkpoint import save
+from depthbench.train.config import TrialConfig
 
 
 @final
@@ -107,13 +111,39 @@ class OwnSession(Session[Any]):
         return self.contexts[copies]
 
 
+def weights_without(model: Model, kept: Sequence[int]) -> dict[str, Tensor]:
+    """The weights of a model with the blocks ``kept`` alone, by the names that they have there."""
+    place = {number: index for index, number in enumerate(kept)}
+    found: dict[str, Tensor] = {}
+    tables: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        first, _, rest = name.partition(".")
+        if first == "blocks":
+            number, _, rest = rest.partition(".")
+            if int(number) in place:
+                found[f"blocks.{place[int(number)]}.{rest}"] = tensor
+        elif first == "design":
+            tables[rest] = tensor
+        else:
+            found[name] = tensor
+    smaller = model.design.tables_without(tables, kept)
+    return found | {f"design.{name}": table for name, table in smaller.items()}
+
+
 @final
 class OwnSubject(Subject):
     """A model of this package."""
 
-    def __init__(self, model: Model, source: str, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: Model,
+        source: str,
+        notes: Sequence[str] = (),
+        trial: TrialConfig | None = None,
+    ) -> None:
+        """``trial`` is what the model was trained by, where that is known."""
         shape = model.config.shape
-        self.model = model.eval()
+        self.model, self.trial = model.eval(), trial
         self.device, self.dtype = model.embed.weight.device, model.embed.weight.dtype
         backbone = model.config.backbone.name
         width = model.design.depth_state(self._opened()).shape[-1]
@@ -134,6 +164,43 @@ class OwnSubject(Subject):
 
     def session(self, batch: Batch) -> OwnSession:
         return OwnSession(self.model, batch.to(self.device))
+
+    @property
+    def module(self) -> Model:
+        return self.model
+
+    def smaller(self, kept: Sequence[int]) -> "OwnSubject":
+        config = self.model.config
+        shape = config.shape.model_copy(update={"layers": len(kept)})
+        small = Model.on_meta(config.model_copy(update={"shape": shape}))
+        weights = weights_without(self.model, kept)
+        names = small.state_dict().keys()
+        missing = [name for name in names if name not in weights]
+        if missing:
+            raise DepthbenchError(
+                f"{self.facts.label}: a model of {len(kept)} of its blocks has parameters that "
+                f"this one lacks ({missing[0]}): its design ties blocks to their places"
+            )
+        try:
+            small.load_state_dict({name: weights[name].clone() for name in names}, assign=True)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise DepthbenchError(
+                f"{self.facts.label}: a model of {len(kept)} of its blocks has parameters of "
+                f"other shapes ({reason}): its design ties blocks to their places"
+            ) from None
+        if self.model.documents_apart:
+            small.keep_documents_apart()
+        notes = (*self.facts.notes, f"blocks {', '.join(map(str, kept))} of {self.facts.layers}")
+        return OwnSubject(small, self.facts.source, notes, self.trial)
+
+    def write(self, folder: Path, about: dict[str, Any]) -> None:
+        if self.trial is None:
+            raise DepthbenchError("the model is of no trial: there is no config to write with it")
+        config = self.trial.model_copy(update={"model": self.model.config})
+        write_atomic(folder / "config.json", config.model_dump_json(indent=1) + "\n")
+        tensors = {"model": dict(self.model.state_dict())}
+        save(folder / "checkpoints", 0, config.id, tensors, {"about": about})
 
     @torch.no_grad()
     def no_jacobian(self) -> str | None:

@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
 import torch.nn.attention
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from depthbench.config import Frozen
 from depthbench.probes.batch import Batch
@@ -142,6 +143,25 @@ class Subject(ABC):
     def no_jacobian(self) -> str | None:
         """Why a block has no derivative by its depth state alone; None where it has."""
         return None
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The model itself, for those who train it."""
+
+    @abstractmethod
+    def smaller(self, kept: Sequence[int]) -> "Subject":
+        """A model of its own with these blocks alone, in order.
+
+        Raises `DepthbenchError` where a block is another function at another place.
+        """
+
+    @abstractmethod
+    def write(self, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model to ``folder`` in the format that it came in, so that `load` reads it.
+
+        ``about`` says how it was made. Raises `DepthbenchError` if the folder cannot be written.
+        """
 
     @abstractmethod
     def session(self, batch: Batch) -> Session[Any]:
