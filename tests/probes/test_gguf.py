@@ -128,6 +128,13 @@ def test_quantised_weights_are_said_and_read_as_they_are(
     assert capsys.readouterr().err == ""
 
 
+def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny.gguf").write_bytes(b"")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DepthbenchError, match=r"package gguf. Run .*depthbench\[huggingface\]"):
+        load(tmp_path / "tiny.gguf")
+
+
 def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF but no more")
     with pytest.raises(DepthbenchError, match=r"broken\.gguf: the model cannot be read") as error:

@@ -170,6 +170,7 @@ def test_a_linear_map_predicts_the_update(
     session = subjects[family].session(Batch.of_rows(ROWS))
     state = session.open()
     z = session.depth_state(state)
+    assert torch.equal(session.with_depth_state(state, z), state)
     after, [update] = session.outputs(Call(1, 1), state)
     close(z + update, session.depth_state(after))
     drawn = torch.randn(z.shape[-1], z.shape[-1], generator=torch.Generator().manual_seed(1))
@@ -219,7 +220,7 @@ def test_forward_mode_agrees_with_backward(family: str) -> None:
         return session.run(Call(1, 1), x, 1)
 
     before = subject.model.get_experts_implementation()
-    with subject.differentiable():
+    with session.differentiable():
         _, along = torch.func.jvp(block, (z,), (u,))
     _, back = torch.func.vjp(block, z)
     right = (back(v)[0].detach() * u).sum()

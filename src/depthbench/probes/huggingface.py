@@ -72,6 +72,20 @@ class HuggingFaceSession(Session[Tensor]):
     def depth_state(self, state: Tensor) -> Float[Tensor, "n t w"]:
         return state.flatten(2)
 
+    def with_depth_state(self, state: Tensor, z: Float[Tensor, "n t w"]) -> Tensor:
+        return z.reshape(*z.shape[:2], *state.shape[2:])
+
+    @contextmanager
+    def differentiable(self) -> Iterator[None]:
+        # nor has the grouped product of experts a forward derivative
+        before = self.model.get_experts_implementation()
+        self.model.set_experts_implementation("eager")
+        try:
+            with super().differentiable():
+                yield
+        finally:
+            self.model.set_experts_implementation(before)
+
     def readout(self, state: Tensor) -> Float[Tensor, "n t d"]:
         return through(self.layout.before, state)
 
@@ -167,16 +181,6 @@ class HuggingFaceSubject(Subject):
         if batch.padding is not None and self.left is not None:
             raise DepthbenchError(self.left)
         return self._session(batch.to(self.device))
-
-    @contextmanager
-    def differentiable(self) -> Iterator[None]:
-        before = self.model.get_experts_implementation()
-        self.model.set_experts_implementation("eager")
-        try:
-            with super().differentiable():
-                yield
-        finally:
-            self.model.set_experts_implementation(before)
 
     def _session(self, batch: Batch) -> HuggingFaceSession:
         return HuggingFaceSession(self.model, self.layout, self.finish, batch)

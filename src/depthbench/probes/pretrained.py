@@ -4,6 +4,7 @@ Weights are read from safetensors and GGUF alone, and no code of a model's autho
 """
 
 import contextlib
+import importlib.util
 import io
 import json
 import re
@@ -138,6 +139,11 @@ def quiet() -> Iterator[None]:
 def _config(place: Place) -> "PretrainedConfig":
     from transformers import AutoConfig
 
+    for package in () if place.file is None else ("gguf", "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            raise DepthbenchError(
+                f"{place.given}: GGUF files need the package {package}. Run {EXTRA}"
+            )
     if place.file is None and not list(place.folder.glob("*.safetensors")):
         found = [one.name for pattern in PICKLES for one in sorted(place.folder.glob(pattern))]
         files = [one.name for one in sorted(place.folder.glob("*.gguf"))]

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from depthbench.config import Frozen
-from depthbench.nn.kernels import plain_kernels
 from depthbench.probes.batch import Batch
 
 S = TypeVar("S")
@@ -169,9 +168,3 @@ class Subject(ABC):
     @abstractmethod
     def session(self, batch: Batch) -> Session[Any]:
         """The subject at work on ``batch``."""
-
-    @contextmanager
-    def differentiable(self) -> Iterator[None]:
-        """Within it, runs have forward-mode and second derivatives: fused kernels have none."""
-        with sdpa_kernel(SDPBackend.MATH), plain_kernels():
-            yield
