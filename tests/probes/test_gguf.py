@@ -44,7 +44,7 @@ ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_hea
 
 def written(path: Path, kind: gguf.GGMLQuantizationType) -> Any:
     """A tiny LLaMA in a GGUF file, its matrices in ``kind``; the model that it is made of."""
-    tokens = ["<unk>", "<s>", "</s>", *(chr(code) for code in range(33, 126))]
+    tokens = ["<unk>", "<s>", "</s>", *(chr(code) for code in range(33, 126)), "ab"]
     config = transformers.LlamaConfig(
         **{
             **GROUPED,
@@ -126,6 +126,18 @@ def test_quantised_weights_are_said_and_read_as_they_are(
     apart = ((found - right).norm() / right.norm()).item()
     assert 1e-4 < apart < 0.05
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fewer_blocks_are_written_as_a_folder(dtype: str, tmp_path: Path) -> None:
+    written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
+    small = load(tmp_path / "tiny.gguf", dtype=dtype).smaller([0, 2, 3])
+    small.write(tmp_path / "small", {})
+    again = load(tmp_path / "small", dtype=dtype)
+    assert again.facts.weights_hash == small.facts.weights_hash
+    found, right = (one.session(ROWS).own_logits() for one in (again, small))
+    assert torch.equal(found, right)
+    transformers.AutoTokenizer.from_pretrained(tmp_path / "small")
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ removed again tell what each block is passed: masks and rotary embeddings of its
 then runs in any order on that, without a cache.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -26,6 +27,7 @@ from depthbench.probes.hf_check import (
     whole_blocks,
 )
 from depthbench.probes.hf_layout import Finish, Layout, layout_of, setting, through
+from depthbench.probes.hf_prune import model_without, write_model
 from depthbench.probes.hf_record import Repeats, own_forward, recorded, silenced, state_of
 from depthbench.probes.load import Parts
 from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
@@ -132,12 +134,15 @@ class HuggingFaceSubject(Subject):
         parts: Parts | None = None,
         notes: Sequence[str] = (),
         label: str | None = None,
+        tokenizer: Callable[[], Any] | None = None,
     ) -> None:
         """``model`` is put into evaluation mode and left alone otherwise.
 
+        ``tokenizer`` reads the one that is written beside a smaller model.
+
         Raises `DepthbenchError` where its parts are not found, or do not give its own logits.
         """
-        self.model = model.eval()
+        self.model, self.tokenizer = model.eval(), tokenizer
         first = next(model.parameters())
         self.device, self.dtype = first.device, model.dtype
         embedding: Any = model.get_input_embeddings()
@@ -181,6 +186,20 @@ class HuggingFaceSubject(Subject):
         if batch.padding is not None and self.left is not None:
             raise DepthbenchError(self.left)
         return self._session(batch.to(self.device))
+
+    @property
+    def module(self) -> nn.Module:
+        return self.model
+
+    def smaller(self, kept: Sequence[int]) -> "HuggingFaceSubject":
+        names, facts = self.layout.names, self.facts
+        assert names.blocks is not None
+        model = model_without(self.model, names.blocks, kept)
+        notes = (*facts.notes, f"blocks {', '.join(map(str, kept))} of {facts.layers}")
+        return HuggingFaceSubject(model, facts.source, names, notes, facts.label, self.tokenizer)
+
+    def write(self, folder: Path, about: dict[str, Any]) -> None:
+        write_model(self.model, self.tokenizer, folder, about)
 
     def _session(self, batch: Batch) -> HuggingFaceSession:
         return HuggingFaceSession(self.model, self.layout, self.finish, batch)

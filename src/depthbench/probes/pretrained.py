@@ -20,6 +20,7 @@ import torch
 
 from depthbench.data.tokenizer import HUB
 from depthbench.errors import DepthbenchError
+from depthbench.probes.hf_quiet import EXTRA, quiet
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.load import Opened, Parts
 from depthbench.probes.pretrained_text import text_for
@@ -27,7 +28,6 @@ from depthbench.probes.pretrained_text import text_for
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-EXTRA = "pip install 'depthbench[huggingface]'"
 NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 """An owner and a model."""
 FETCHED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
@@ -71,7 +71,9 @@ def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts)
         if place.given.startswith(HUB):
             label = place.given.removeprefix(HUB)
         with _said(place, "the model, though loaded,"):
-            subject = HuggingFaceSubject(model.to(device), place.given, parts, notes, label)
+            subject = HuggingFaceSubject(
+                model.to(device), place.given, parts, notes, label, partial(_tokenizer, place)
+            )
     return Opened(subject, partial(_text, place, subject.longest, subject.words))
 
 
@@ -103,37 +105,6 @@ def of_hub(given: str) -> Place:
             "file"
         ) from None
     return Place(f"{HUB}{name}", Path(folder))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Within it, the libraries say nothing but errors, and draw no bars.
-
-    Raises `DepthbenchError` where transformers is not installed.
-    """
-    try:
-        import huggingface_hub.utils as hub
-        from transformers.utils import logging
-    except ImportError:
-        raise DepthbenchError(
-            f"models of Hugging Face need the package transformers. Run {EXTRA}"
-        ) from None
-    level, bars, hub_bars = (
-        logging.get_verbosity(),
-        logging.is_progress_bar_enabled(),
-        hub.are_progress_bars_disabled(),
-    )
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    hub.disable_progress_bars()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-        if not hub_bars:
-            hub.enable_progress_bars()
 
 
 def _config(place: Place) -> "PretrainedConfig":
