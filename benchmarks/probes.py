@@ -93,7 +93,12 @@ def compare(size: str, design: str, quick: bool) -> list[dict[str, Any]]:
         share = programs[:: 8 if size == "large calls" and name == "swaps" and quick else 1]
         kept: dict[str, list[float]] = {}
 
-        def job(who: str, run: Callable[..., list[float]], share: list[Program] = share) -> None:
+        def job(
+            who: str,
+            run: Callable[..., list[float]],
+            share: list[Program] = share,
+            kept: dict[str, list[float]] = kept,
+        ) -> None:
             kept[who] = run(model, batch, share)
 
         jobs = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -39,6 +39,15 @@ depthbench probe --compare runs/a runs/b HuggingFaceTB/SmolLM2-135M --data texts
 """
 WIDE = 110
 TEXT = TextConfig.model_fields
+
+
+class Target(NamedTuple):
+    """What is probed, and where its results go."""
+
+    source: str
+    folder: Path
+    study: Path | None = None
+    """Folder of the study that it was named by."""
 
 
 def register(app: typer.Typer) -> None:
@@ -104,17 +113,17 @@ def probe(
         "probe",
     )
     parts = Parts(blocks=blocks, norm=norm, head=head)
-    todo = list(_sources(models, out))
+    todo = list(_targets(models, out))
     console = Console(stderr=True)
     found: list[list[ProbeResult]] = []
     try:
-        for source, folder in todo:
-            make = partial(open_model, source, device=device, dtype=dtype, parts=parts)
-            found.append(_probe(make, config, chosen, folder, workers, console))
+        for one in todo:
+            make = partial(open_model, one.source, device=device, dtype=dtype, parts=parts)
+            found.append(_probe(make, config, chosen, one.folder, workers, console))
     except KeyboardInterrupt:
         console.print("Stopped: what is measured is kept. The same command goes on.")
         return 130
-    _answer(found, [folder for _, folder in todo], compare, as_json)
+    _answer(found, _pages(found, todo, compare, out), as_json)
     return 0
 
 
@@ -130,27 +139,40 @@ def count_of(text: str) -> int:
         ) from None
 
 
-def _sources(models: Sequence[str], out: Path | None) -> Iterator[tuple[str, Path]]:
-    """Every model with the folder of its results; a study stands for its best trials."""
-    many = len(models) > 1
+def _targets(models: Sequence[str], out: Path | None) -> Iterator[Target]:
+    """Every model with the folder of its results; a study stands for its best trials.
+
+    Raises `DepthbenchError` for two models whose results would lie in one folder.
+    """
+    taken: dict[Path, str] = {}
     for model in models:
-        folder = user_path(model)
-        if (folder / "trials").is_dir():
-            rows = trials_of(folder)
-            if not rows:
-                raise DepthbenchError(f"{folder}: no trial is finished. Train the study first")
-            for row in rows:
-                yield str(folder / "trials" / row.id), (out or folder / FOLDER) / row.id
-        elif (folder / "checkpoints").is_dir():
-            own = folder.parents[1] if folder.parent.name == "trials" else None
-            place = folder / FOLDER if own is None else own / FOLDER / folder.name
-            yield model, place if out is None else (out / folder.name if many else out)
-        else:
-            name = model.strip("/").replace("/", "--").replace("\\", "--")
-            yield (
-                model,
-                Path("runs", FOLDER, name) if out is None else (out / name if many else out),
-            )
+        for one in _targets_of(model, out, many=len(models) > 1):
+            if one.folder in taken:
+                raise DepthbenchError(
+                    f"the results of {one.source} and {taken[one.folder]} would both lie in "
+                    f"{one.folder}. Name each model once, or probe them with an --out of their own"
+                )
+            taken[one.folder] = one.source
+            yield one
+
+
+def _targets_of(model: str, out: Path | None, many: bool) -> Iterator[Target]:
+    folder = user_path(model)
+    if (folder / "trials").is_dir():
+        rows = trials_of(folder)
+        if not rows:
+            raise DepthbenchError(f"{folder}: no trial is finished. Train the study first")
+        for row in rows:
+            place = (out or folder / FOLDER) / row.id
+            yield Target(str(folder / "trials" / row.id), place, folder)
+    elif (folder / "checkpoints").is_dir():
+        own = folder.parents[1] if folder.parent.name == "trials" else None
+        place = folder / FOLDER if own is None else own / FOLDER / folder.name
+        yield Target(model, place if out is None else (out / folder.name if many else out))
+    else:
+        name = model.strip("/").replace("/", "--").replace("\\", "--")
+        place = Path("runs", FOLDER, name)
+        yield Target(model, place if out is None else (out / name if many else out))
 
 
 def _probe(
@@ -204,17 +226,35 @@ class Bars:
         )
 
 
-def _answer(
-    found: Sequence[Sequence[ProbeResult]], folders: Sequence[Path], compare: bool, as_json: bool
-) -> None:
+def _pages(
+    found: Sequence[Sequence[ProbeResult]],
+    targets: Sequence[Target],
+    compare: bool,
+    out: Path | None,
+) -> list[Path]:
+    """A page a model, one of each study's models side by side, the studies' reports anew."""
     # plotting libraries take a second to import
+    from depthbench.report import write_report
     from depthbench.report.probes import write_probes
 
-    pages = [
-        write_probes([results], folder) for results, folder in zip(found, folders, strict=True)
-    ]
-    if compare and len(found) > 1:
-        pages.append(write_probes(found, Path("runs", FOLDER, "comparison")))
+    pages: list[Path] = []
+    studies: dict[Path, list[Sequence[ProbeResult]]] = {}
+    for results, target in zip(found, targets, strict=True):
+        if not results:
+            continue
+        pages.append(write_probes([results], target.folder))
+        if target.study is not None:
+            studies.setdefault(target.study, []).append(results)
+    for study, groups in studies.items():
+        pages.append(write_probes(groups, out or study / FOLDER))
+        if out is None:
+            pages.append(write_report(study).html)
+    if compare and sum(map(bool, found)) > 1:
+        pages.append(write_probes(found, out or Path("runs", FOLDER, "comparison")))
+    return list(dict.fromkeys(pages))
+
+
+def _answer(found: Sequence[Sequence[ProbeResult]], pages: Sequence[Path], as_json: bool) -> None:
     if as_json:
         answer = [[one.resolved() for one in results] for results in found]
         typer.echo(json.dumps(answer if len(answer) > 1 else answer[0], indent=1))

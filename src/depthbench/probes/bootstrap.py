@@ -20,10 +20,13 @@ def interval(
 ) -> tuple[float, float] | None:
     """95 % percentile interval of ``measure`` of row weights; None under five rows.
 
-    A few texts say nothing of others: an interval would only look like one.
+    A few texts say nothing of others: an interval would only look like one. None also where
+    nothing is measured.
     """
     if rows < 5:
         return None
     values = np.array([measure(weights) for weights in resampled(rows, seed)])
+    if np.isnan(values).all():
+        return None
     low, high = np.nanquantile(values, [(1 - SHARE) / 2, (1 + SHARE) / 2])
     return float(low), float(high)

@@ -1,10 +1,11 @@
 """What a probe found, as data that says what it is of."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import model_validator
 
 from depthbench.config import Frozen
 from depthbench.probes.subject import SubjectFacts
@@ -45,6 +46,13 @@ class Curve(Frozen):
     words: str = ""
     """What a hover says of a place, with ``{}`` for it: the intervention."""
 
+    @model_validator(mode="after")
+    def _as_long(self) -> Self:
+        wanted = {len(self.places), len(self.values)}
+        if len(wanted) > 1 or not {len(self.low), len(self.high)} <= wanted | {0}:
+            raise ValueError(f"curve '{self.name}' does not have one value for each place")
+        return self
+
 
 class Matrix(Frozen):
     """Values by two of them."""
@@ -62,6 +70,13 @@ class Matrix(Frozen):
     """Value that means nothing happened; None where the scale has no middle."""
     words: str = ""
     """What a hover says of a cell, with ``{row}`` and ``{column}``: the intervention."""
+
+    @model_validator(mode="after")
+    def _full(self) -> Self:
+        widths = [len(self.columns)] * len(self.rows)
+        if not sum(widths) or [len(line) for line in self.values] != widths:
+            raise ValueError(f"matrix '{self.name}' does not have one value for each pair")
+        return self
 
 
 Finding = Number | Curve | Matrix

@@ -14,11 +14,12 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from depthbench.files import write_atomic
-from depthbench.report import facts, health
+from depthbench.report import facts, health, study_probes
 from depthbench.report.figures import write_figures
 from depthbench.report.health_plots import health_figures, shown_signals
 from depthbench.report.plots import all_labels, interactive, panels
 from depthbench.report.study import StudyData, depths, load, published
+from depthbench.report.study_probe_plots import study_plots
 from depthbench.report.style import Mark, marks
 
 
@@ -45,16 +46,17 @@ def write_report(folder: Path, published: bool = False, out: Path | None = None)
         figures=write_figures(study, target / "figures", published),
     )
     write_atomic(files.verdict, json.dumps(study.verdict.resolved(), indent=2) + "\n")
-    write_atomic(files.html, render(study, published))
+    write_atomic(files.html, render(study, published, target))
     return files
 
 
-def render(study: StudyData, with_published: bool = False) -> str:
-    """The page as one string; everything from the study is escaped."""
+def render(study: StudyData, with_published: bool = False, target: Path = Path()) -> str:
+    """The page as one string, for the folder ``target``; everything from the study is escaped."""
     style = marks(all_labels(study, with_published))
+    probed = study_plots(study.probes, style)
     return render_page(
         "template.html",
-        interactive(study, with_published) | health_figures(study.courses, style),
+        interactive(study, with_published) | health_figures(study.courses, style) | probed.figures,
         style,
         study=study,
         verdict=study.verdict,
@@ -66,6 +68,9 @@ def render(study: StudyData, with_published: bool = False) -> str:
         facts=facts,
         health=health,
         signals=shown_signals(study.courses),
+        study_probes=study_probes,
+        probed=probed,
+        target=target,
     )
 
 

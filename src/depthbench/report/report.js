@@ -7,6 +7,12 @@
   const chips = [...document.querySelectorAll(".legend .chip[data-label]")];
   const clear = document.querySelector(".chip.clear");
   const config = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+  // a page may hold a hundred plots: each is drawn when it comes near
+  const drawn = new Set();
+  const near = new IntersectionObserver(
+    (seen) => seen.filter((one) => one.isIntersecting).forEach((one) => paint(one.target)),
+    { rootMargin: "900px" },
+  );
   let chosen = null;
   // what is chosen of each group of which the page shows one: depth, trial, signal
   const choice = {};
@@ -54,11 +60,32 @@
       modebar: { color: css("--soft"), activecolor: css("--accent"), bgcolor: "rgba(0,0,0,0)" } };
   }
 
+  const short = (value) => (typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value));
+
+  // a point or cell in words, below its figure
+  function say(plot, point) {
+    const { name, words, unit, value } = point.data.meta;
+    const places = [["{row}", point.y], ["{column}", point.x], ["{}", point.x]];
+    const pair = places.reduce((text, [hole, place]) => text.replaceAll(hole, short(place)), words);
+    plot.parentNode.querySelector(".said").textContent = `${name}: ${pair}: ${short(point[value])} ${unit}`.trim();
+  }
+
+  function clicked(plot, point) {
+    if (point.data.meta.words) say(plot, point);
+    else if (!alone(point.data)) choose(point.data.meta.label);
+  }
+
+  function paint(plot) {
+    const figure = payload.figures[plot.dataset.figure];
+    Plotly.react(plot, figure.data.map(painted), themed(figure.layout), config);
+    if (drawn.has(plot)) return;
+    drawn.add(plot);
+    near.unobserve(plot);
+    plot.on("plotly_click", (event) => clicked(plot, event.points[0]));
+  }
+
   function draw() {
-    for (const plot of plots) {
-      const figure = payload.figures[plot.dataset.figure];
-      Plotly.react(plot, figure.data.map(painted), themed(figure.layout), config);
-    }
+    drawn.forEach(paint);
     for (const line of document.querySelectorAll(".swatch line")) {
       line.setAttribute("stroke", colour(line.parentNode.dataset.label));
     }
@@ -74,7 +101,7 @@
       item.classList.toggle("faded", chosen !== null && item.dataset.label !== chosen);
     }
     clear.hidden = chosen === null;
-    for (const plot of plots) Plotly.restyle(plot, { opacity: plot.data.map(opacity) });
+    for (const plot of drawn) Plotly.restyle(plot, { opacity: plot.data.map(opacity) });
   }
 
   function sortBy(header, column) {
@@ -127,11 +154,8 @@
     });
   }
   draw();
-  for (const plot of plots) {
-    plot.on("plotly_click", (event) => {
-      if (!alone(event.points[0].data)) choose(event.points[0].data.meta.label);
-    });
-  }
+  for (const plot of plots) near.observe(plot);
+  addEventListener("beforeprint", () => plots.forEach(paint));
   dark.addEventListener("change", draw);
   narrow.addEventListener("change", draw);
 })();

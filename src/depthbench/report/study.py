@@ -10,6 +10,7 @@ from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import read_lines
 from depthbench.report.health import Course, Watched, courses, watched
+from depthbench.report.study_probes import ProbedStudy, probed_study
 from depthbench.report.thin import stretches
 from depthbench.study.findings import DesignFinding, Verdict
 from depthbench.study.plan import ResolvedStudy, belonging, plan
@@ -50,6 +51,8 @@ class StudyData:
     """Every trial that was watched, with its findings."""
     courses: list[Course]
     """Of the best and the worst shape of every design."""
+    probes: ProbedStudy | None
+    """None where nothing is probed."""
 
 
 class Published(Frozen):
@@ -107,6 +110,7 @@ def load(folder: Path) -> StudyData:
         unfinished=_unfinished(resolved, rows),
         watched=watched(store, rows),
         courses=courses(store, rows, verdict),
+        probes=probed_study(folder, rows),
     )
 
 

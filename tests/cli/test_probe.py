@@ -1,0 +1,93 @@
+"""`depthbench probe`: where results and pages go, of one model, a study, and several models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from depthbench.cli.app import execute
+from depthbench.cli.probe import count_of
+from depthbench.errors import DepthbenchError
+from depthbench.probes.run import read_results
+from depthbench.probes.study import trials_of
+from tests.report.page import Page
+from tests.small import study_tables, write_text
+
+Capture = pytest.CaptureFixture[str]
+OPTIONS = ["--probes", "causal", "--tokens", "96", "--length", "16"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probe")
+    path = folder / "small.toml"
+    sizes = [{"layers": 2, "width": 8, "heads": 2, "ffn": 16}]
+    changes = {"search": {"learning_rates": [1e-2]}, "shapes": {"sizes": sizes}}
+    path.write_text(tomli_w.dumps(study_tables(write_text(folder), **changes)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEPTHBENCH_CACHE", str(folder / "cache"))
+        assert execute(["run", str(path), "--out", str(folder / "runs"), "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _here(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(root / "cache"))
+    monkeypatch.chdir(root)
+
+
+def maps_of(page: Path) -> list[list[list[float | None]]]:
+    figures = Page(page.read_text(encoding="utf-8")).payload["figures"]
+    traces = [figure["data"][0] for figure in figures.values()]
+    return [trace["z"] for trace in traces if trace["type"] == "heatmap"]
+
+
+def test_a_study_stands_for_its_best_trials(root: Path, capsys: Capture) -> None:
+    study = root / "runs" / "small"
+    capsys.readouterr()
+    assert execute(["probe", str(study), *OPTIONS]) == 0
+    said = capsys.readouterr().out
+    rows = trials_of(study)
+    found = [read_results(study / "probes" / row.id) for row in rows]
+    assert [[one.probe for one in results] for results in found] == [["causal"]] * len(rows)
+    effects = [[list(line) for line in results[0].matrix("effect").values] for results in found]
+    assert maps_of(study / "probes" / "report.html") == effects
+    for row, effect in zip(rows, effects, strict=True):
+        assert maps_of(study / "probes" / row.id / "report.html") == [effect]
+    report = Page((study / "report.html").read_text(encoding="utf-8"))
+    assert "Depth that is used" in report.words
+    assert ": left out" not in report.words
+    assert "not known" not in report.words
+    shown = report.payload["figures"]
+    labels = [shown[n]["data"][0]["meta"]["label"] for n in shown if n.startswith("probe-map")]
+    assert labels == [row.label for row in rows] == ["prenorm", "hc"]
+    pages = [line.split(": ")[1] for line in said.splitlines() if line.startswith("Report: ")]
+    assert pages[-2:] == [str(study / "probes" / "report.html"), str(study / "report.html")]
+
+
+def test_several_models_side_by_side(root: Path, capsys: Capture) -> None:
+    study = root / "runs" / "small"
+    trials = [str(study / "trials" / row.id) for row in trials_of(study)]
+    out = root / "side"
+    capsys.readouterr()
+    assert execute(["probe", "--compare", *trials[:2], *OPTIONS, "--out", str(out), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [[one["probe"] for one in results] for results in answer] == [["causal"]] * 2
+    assert len(maps_of(out / "report.html")) == 2
+    assert len(maps_of(out / Path(trials[0]).name / "report.html")) == 1
+    assert execute(["probe", "--compare", *trials[:2], *OPTIONS]) == 0
+    assert len(maps_of(root / "runs" / "probes" / "comparison" / "report.html")) == 2
+
+
+def test_two_models_in_one_folder_are_refused(root: Path, capsys: Capture) -> None:
+    study = root / "runs" / "small"
+    trial = str(study / "trials" / trials_of(study)[0].id)
+    assert execute(["probe", trial, trial, *OPTIONS]) == 2
+    assert "would both lie in" in capsys.readouterr().err
+
+
+def test_tokens_are_numbers() -> None:
+    assert [count_of(text) for text in ("4096", "64k", "1.5M")] == [4096, 65536, 1572864]
+    with pytest.raises(DepthbenchError, match="tokens = 'many' is no number"):
+        count_of("many")
