@@ -91,7 +91,8 @@ def number_table(
         cells: list[tuple[Cell, str]] = []
         for one in found:
             own = [number for model, number in one.sides if model is trial.model]
-            cells.append((shown(own[0]), own[0].unit) if own else (shown(None), ""))
+            known = bool(own) and own[0].value is not None
+            cells.append((shown(own[0]), own[0].unit) if known else (shown(None), ""))
         table.append((trial, cells))
     return [one.title for one in found], table
 
