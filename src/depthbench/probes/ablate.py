@@ -11,8 +11,10 @@ from depthbench.probes.measures import Loss
 from depthbench.probes.probe import Found, Probe
 from depthbench.probes.program import Program, leave, only, repeat, skip, span_again
 from depthbench.probes.result import Curve, Finding, Number, curve, matrix
+from depthbench.probes.subject import Part
 
 UNIT = "nats/token"
+OTHER: dict[Part, Part] = {"attention": "feedforward", "feedforward": "attention"}
 
 
 def losses(loss: Loss) -> list[Finding]:
@@ -51,31 +53,22 @@ class Prune(Probe):
 
     def look(self, lab: Lab) -> Found:
         layers = lab.layers
-        blocks = [skip(layers, block) for block in range(layers)]
-        attention = [only(layers, block, "feedforward") for block in range(layers)]
-        feedforward = [only(layers, block, "attention") for block in range(layers)]
-        whole = Loss(lab, blocks)
+        whole = Loss(lab, [skip(layers, block) for block in range(layers)])
         words = "{} left out: change of the loss"
-        return Found(
-            [
-                curve("block", self.title, whole.changes(), unit=UNIT, words="block " + words),
-                changes(
-                    lab,
-                    "attention",
-                    "Loss when one attention is left out",
-                    attention,
-                    "attention of block " + words,
-                ),
-                changes(
-                    lab,
-                    "feedforward",
-                    "Loss when one feed-forward is left out",
-                    feedforward,
-                    "feed-forward of block " + words,
-                ),
-                *losses(whole),
-            ]
-        )
+        findings: list[Finding] = [
+            curve("block", self.title, whole.changes(), unit=UNIT, words="block " + words)
+        ]
+        if lab.subject.whole is None:
+            findings += [self._without(lab, part, words) for part in OTHER]
+        said = [] if lab.subject.whole is None else [f"Blocks as a whole: {lab.subject.whole}."]
+        return Found([*findings, *losses(whole)], said)
+
+    def _without(self, lab: Lab, part: Part, words: str) -> Curve:
+        """With every block's other branch alone."""
+        layers, named = lab.layers, part.replace("feedforward", "feed-forward")
+        programs = [only(layers, block, OTHER[part]) for block in range(layers)]
+        title = f"Loss when one {named} is left out"
+        return changes(lab, part, title, programs, f"{named} of block {words}")
 
 
 @final

@@ -60,6 +60,9 @@ class Contribution(Probe):
     )
     source: ClassVar[str] = "arXiv 2505.13898"
 
+    def refusal(self, subject: Subject) -> str | None:
+        return subject.whole
+
     def look(self, lab: Lab) -> Found:
         part = lab.summed(Updates())
         size, along = part["sums"] / part["tokens"]

@@ -1,12 +1,18 @@
 """Models that are not of this package: which kind a name or folder is, and who reads it."""
 
+from functools import partial
+from pathlib import Path
+
 import torch
 
-from depthbench.data.tokenizer import HUB
+from depthbench.data.tokenizer import HUB, HUB_FILE, read
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
+from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
 from depthbench.probes.load import Opened, Parts
+from depthbench.probes.own import OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
+from depthbench.probes.text import Text, TextConfig, text_of_files
 
 KINDS = (
     "a trial of ours, a Hugging Face folder or name (owner/model), a .gguf file, or an OLMo-core "
@@ -19,7 +25,22 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
 
     Raises `DepthbenchError` for what is none of these.
     """
+    folder = user_path(source)
+    if is_olmo_core(folder):
+        model = read_olmo_core(folder).to(device, dtype)
+        return Opened(OwnSubject(model, source, form=OlmoForm()), partial(olmo_text, folder))
     return open_pretrained(_place(source), device, dtype, parts)
+
+
+def olmo_text(folder: Path, asked: TextConfig) -> Text:
+    """Text under the ``tokenizer.json`` beside an OLMo-core checkpoint, which has none itself."""
+    if not (folder / HUB_FILE).is_file():
+        raise DepthbenchError(
+            f"{folder} has no {HUB_FILE}, and OLMo-core checkpoints hold no tokenizer. Put the one "
+            "that the model was trained with there"
+        )
+    coder = read(folder / HUB_FILE)
+    return text_of_files(asked, coder, coder.document if asked.start == "always" else None)
 
 
 def _place(source: str) -> Place:

@@ -12,7 +12,7 @@ from depthbench.data.dataset import default_cache, find_dataset
 from depthbench.errors import DepthbenchError, unknown
 from depthbench.files import user_path
 from depthbench.machine import choose_device
-from depthbench.probes.own import OwnSubject
+from depthbench.probes.own import OwnSubject, TrialForm
 from depthbench.probes.subject import Subject
 from depthbench.probes.text import Text, TextConfig, text_of_dataset, text_of_files
 from depthbench.train.config import TrialConfig
@@ -71,7 +71,7 @@ def open_model(
 def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:
     model, config = load_trial(folder)
     notes = [] if config.train.document_mask is False else ["documents of a row are kept apart"]
-    subject = OwnSubject(model.to(device, dtype), str(folder), notes, config)
+    subject = OwnSubject(model.to(device, dtype), str(folder), notes, TrialForm(config))
     return Opened(subject, partial(_text, config))
 
 

@@ -1,9 +1,10 @@
 """Models of this package as probes see them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -12,6 +13,7 @@ from torch import Tensor
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
+from depthbench.hub.olmo_core import write_olmo_core
 from depthbench.nn.block import Block, Trace
 from depthbench.nn.branch import Context
 from depthbench.nn.kernels import plain_kernels
@@ -111,6 +113,42 @@ class OwnSession(Session[Any]):
         return self.contexts[copies]
 
 
+class Form(ABC):
+    """The files that a model comes in."""
+
+    kind: ClassVar[Literal["depthbench", "olmo-core"]]
+
+    @abstractmethod
+    def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
+        """Write ``model`` to ``folder`` in this form; ``about`` says how it was made."""
+
+
+@final
+class TrialForm(Form):
+    """A trial's config and checkpoint."""
+
+    kind: ClassVar[Literal["depthbench", "olmo-core"]] = "depthbench"
+
+    def __init__(self, config: TrialConfig) -> None:
+        self.config = config
+
+    def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
+        config = self.config.model_copy(update={"model": model.config})
+        write_atomic(folder / "config.json", config.model_dump_json(indent=1) + "\n")
+        tensors = {"model": dict(model.state_dict())}
+        save(folder / "checkpoints", 0, config.id, tensors, {"about": about})
+
+
+@final
+class OlmoForm(Form):
+    """An OLMo-core checkpoint."""
+
+    kind: ClassVar[Literal["depthbench", "olmo-core"]] = "olmo-core"
+
+    def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
+        write_olmo_core(model, folder, about)
+
+
 def weights_without(model: Model, kept: Sequence[int]) -> dict[str, Tensor]:
     """The weights of a model with the blocks ``kept`` alone, by the names that they have there."""
     place = {number: index for index, number in enumerate(kept)}
@@ -139,17 +177,17 @@ class OwnSubject(Subject):
         model: Model,
         source: str,
         notes: Sequence[str] = (),
-        trial: TrialConfig | None = None,
+        form: Form | None = None,
     ) -> None:
-        """``trial`` is what the model was trained by, where that is known."""
+        """``form`` is that of the files which the model came in, if it came in any."""
         shape = model.config.shape
-        self.model, self.trial = model.eval(), trial
+        self.model, self.form = model.eval(), form
         self.device, self.dtype = model.embed.weight.device, model.embed.weight.dtype
         backbone = model.config.backbone.name
         width = model.design.depth_state(self._opened()).shape[-1]
         self.facts = SubjectFacts(
             label=f"{label_of(model.config.design)}, {shape.layers} layers",
-            kind="depthbench",
+            kind="depthbench" if form is None else form.kind,
             source=source,
             model=label_of(model.config.design)
             + ("" if backbone == "dense" else f" on {backbone}"),
@@ -192,15 +230,12 @@ class OwnSubject(Subject):
         if self.model.documents_apart:
             small.keep_documents_apart()
         notes = (*self.facts.notes, f"blocks {', '.join(map(str, kept))} of {self.facts.layers}")
-        return OwnSubject(small, self.facts.source, notes, self.trial)
+        return OwnSubject(small, self.facts.source, notes, self.form)
 
     def write(self, folder: Path, about: dict[str, Any]) -> None:
-        if self.trial is None:
-            raise DepthbenchError("the model is of no trial: there is no config to write with it")
-        config = self.trial.model_copy(update={"model": self.model.config})
-        write_atomic(folder / "config.json", config.model_dump_json(indent=1) + "\n")
-        tensors = {"model": dict(self.model.state_dict())}
-        save(folder / "checkpoints", 0, config.id, tensors, {"about": about})
+        if self.form is None:
+            raise DepthbenchError("the model came in no files, so there is no format to write")
+        self.form.write(self.model, folder, about)
 
     @torch.no_grad()
     def no_jacobian(self) -> str | None:

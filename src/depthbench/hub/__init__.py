@@ -1,0 +1,1 @@
+"""Models of other packages, read and written in their formats."""
