@@ -45,20 +45,37 @@ def select(
     Raises `DepthbenchError` if there is no text, or too little to have two sides.
     """
     selection = Selection(name)
-    budget = None if megabytes is None else max(1, round(megabytes * 1e6))
-    kept = list(_take(selection, sources, budget, seen))
-    selection.documents = len(kept)
-    if not kept:
-        raise DepthbenchError(
-            f"domain '{name}' holds no readable text{_first(selection.notes)}. "
-            "Name text, .jsonl or .parquet files"
-        )
+    kept = _kept(selection, sources, megabytes, seen)
     for document in kept:
         validates = _fraction(f"split:{document.name}") < validation_fraction
         (selection.validation if validates else selection.train).append(document)
     if not selection.validation or not selection.train:
         _split_by_position(selection, kept, validation_fraction)
     return selection
+
+
+def unsplit(
+    name: str, sources: list[Source], megabytes: float | None, seen: set[bytes]
+) -> list[Document]:
+    """The documents of `select`, whole and in its order, where none is trained on.
+
+    Raises `DepthbenchError` if there is no text.
+    """
+    return _kept(Selection(name), sources, megabytes, seen)
+
+
+def _kept(
+    selection: Selection, sources: list[Source], megabytes: float | None, seen: set[bytes]
+) -> list[Document]:
+    budget = None if megabytes is None else max(1, round(megabytes * 1e6))
+    kept = list(_take(selection, sources, budget, seen))
+    selection.documents = len(kept)
+    if not kept:
+        raise DepthbenchError(
+            f"domain '{selection.name}' holds no readable text{_first(selection.notes)}. "
+            "Name text, .jsonl or .parquet files"
+        )
+    return kept
 
 
 def _take(

@@ -88,6 +88,10 @@ class Tokenizer(Protocol):
         """The tokens of each alone, where their sizes are not needed: faster for some kinds."""
         ...
 
+    def inexact_ids(self, document: Document) -> NDArray[np.int64]:
+        """The tokens, whether or not they keep the document byte for byte."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``; bytes that are no valid UTF-8 become U+FFFD."""
         ...
@@ -116,6 +120,9 @@ class ByteTokenizer:
 
     def ids_of(self, documents: Sequence[Document]) -> list[NDArray[np.int64]]:
         return [self.encode(document).ids for document in documents]
+
+    def inexact_ids(self, document: Document) -> NDArray[np.int64]:
+        return self.encode(document).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i for i in ids if i != self.document).decode(errors="replace")
@@ -169,6 +176,10 @@ class FileTokenizer:
         texts = [self._text_of(document) for document in documents]
         coded = self.inner.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(one.ids, np.int64) for one in coded]
+
+    def inexact_ids(self, document: Document) -> NDArray[np.int64]:
+        coded = self.inner.encode(self._text_of(document), add_special_tokens=False)
+        return np.array(coded.ids, np.int64)
 
     def _text_of(self, document: Document) -> str:
         try:

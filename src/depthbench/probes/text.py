@@ -13,7 +13,7 @@ from depthbench.config import Frozen
 from depthbench.data.build import find_corpus
 from depthbench.data.config import DOMAINS, DataConfig
 from depthbench.data.dataset import Dataset
-from depthbench.data.selection import select
+from depthbench.data.selection import unsplit
 from depthbench.data.sources import Document
 from depthbench.data.tokenizer import Tokenizer
 from depthbench.errors import DepthbenchError
@@ -104,8 +104,7 @@ def text_of_files(config: TextConfig, coder: Tokenizer, start: int | None) -> Te
     for name in corpus.domains:
         # several times what is needed: documents may be shorter or longer than a row
         megabytes = max(0.25, 40 * each / 1e6)
-        chosen = select(name, corpus.sources(name), 0.1, megabytes, seen)
-        documents = [*chosen.validation, *chosen.train]
+        documents = unsplit(name, corpus.sources(name), megabytes, seen)
         pieces[name] = _coded(name, documents, coder, start, config.length)
     origin = ", ".join(config.paths) or "the installed corpus"
     return batched(pieces, config, origin, start)
@@ -210,7 +209,7 @@ def _coded(
             coded = coder.encode(document)
             ids, sizes = coded.ids, coded.sizes
         except DepthbenchError:
-            [ids], sizes = coder.ids_of([document]), None
+            ids, sizes = coder.inexact_ids(document), None
         if start is not None:
             ids = np.concatenate([[start], ids])
             sizes = None if sizes is None else np.concatenate([[0], sizes])
