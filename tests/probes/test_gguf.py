@@ -1,7 +1,9 @@
 """GGUF files: a tiny one that is written here, and SmolLM2 where its wheel is installed."""
 
 import importlib.util
+import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,21 @@ from torch.nn import functional
 
 from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError
+from depthbench.probes.ablate import Prune
+from depthbench.probes.angular import Angular
 from depthbench.probes.batch import Batch
+from depthbench.probes.causal import Causal
 from depthbench.probes.huggingface import HuggingFaceSubject
+from depthbench.probes.lab import Alone, Lab
+from depthbench.probes.lens import Lens
 from depthbench.probes.load import Opened, load, open_model
-from depthbench.probes.loss import by_row, token_losses
+from depthbench.probes.loss import token_losses
+from depthbench.probes.measures import Loss
 from depthbench.probes.pretrained import Place, _tokenizer, quiet
 from depthbench.probes.pretrained_text import coder_of
-from depthbench.probes.program import plain, skip
+from depthbench.probes.program import swap
 from depthbench.probes.text import TextConfig
-from depthbench.probes.walk import Walker
+from depthbench.probes.walk import Limits, Walker
 from depthbench.probes.weights import hash_of
 from tests.probes.tiny import GROUPED, random_of
 
@@ -199,40 +207,81 @@ def test_losses_of_the_real_model(opened: Opened) -> None:
     assert [one for one in digits if any(c.isdigit() for c in str(one))] == [*"1984314159" + "20"]
 
 
+class ByHand:
+    """SmolLM2 as a loop over the modules of transformers."""
+
+    def __init__(self, model: Any, batch: Batch) -> None:
+        self.model, self.batch = model.model, batch
+        self.head = model.lm_head
+
+    def states(self, order: Sequence[int]) -> list[Tensor]:
+        h = self.model.embed_tokens(self.batch.tokens)
+        rotary = self.model.rotary_emb(h, torch.arange(h.shape[1])[None])
+        found = [h]
+        for number in order:
+            h = self.model.layers[number](h, attention_mask=None, position_embeddings=rotary)
+            found.append(h)
+        return found
+
+    def logits(self, state: Tensor) -> Tensor:
+        return self.head(self.model.norm(state))[:, :-1][self.batch.predicted]
+
+    def loss(self, order: Sequence[int]) -> float:
+        targets = self.batch.tokens[:, 1:][self.batch.predicted]
+        return functional.cross_entropy(self.logits(self.states(order)[-1]), targets).item()
+
+
 @real
 @pytest.mark.slow
 @torch.no_grad()
-def test_skips_of_the_real_model_equal_a_loop_by_hand(opened: Opened) -> None:
-    subject = opened.subject
+def test_probes_of_the_real_model_equal_loops_by_hand(opened: Opened) -> None:
+    subject, layers = opened.subject, 30
     assert isinstance(subject, HuggingFaceSubject)
     facts = subject.facts
     assert facts.notes == (
         "quantised weights (Q4_1, Q8_0), dequantised to float32",
         "instruction-tuned",
     )
-    assert (facts.layers, facts.width, facts.vocab) == (30, 576, 49152)
-    text = opened.text(TextConfig(domains=("prose",), tokens=128, length=64))
+    assert (facts.layers, facts.width, facts.vocab) == (layers, 576, 49152)
+    text = opened.text(TextConfig(domains=("prose",), tokens=64, length=32))
     assert text.facts.start_token is None
-    batch = text.batches[0]
-    walker = Walker(subject.session(batch))
-    model: Any = subject.model
+    [batch] = text.batches
+    hand, lab = ByHand(subject.model, batch), Lab(subject, text, Alone(subject, text, Limits()))
+    order = list(range(layers))
+    z, own = hand.states(order), hand.loss(order)
 
-    def by_hand(without: int | None) -> Tensor:
-        h = model.model.embed_tokens(batch.tokens)
-        rotary = model.model.rotary_emb(h, torch.arange(h.shape[1])[None])
-        for number, layer in enumerate(model.model.layers):
-            if number != without:
-                h = layer(h, attention_mask=None, position_embeddings=rotary)
-        logits = model.lm_head(model.model.norm(h))
-        there = batch.predicted
-        return functional.cross_entropy(logits[:, :-1][there], batch.tokens[:, 1:][there])
+    angle = Angular().run(lab).matrix("angle").values
+    for i, j in itertools.combinations(range(layers + 1), 2):
+        cosine = functional.cosine_similarity(z[i].double(), z[j].double(), dim=-1)
+        expected = (torch.arccos(cosine) / torch.pi)[batch.valid].mean().item()
+        assert angle[i][j] == pytest.approx(expected, rel=1e-4)
 
-    programs = [plain(30), *(skip(30, block) for block in (0, 10, 29))]
-    losses = torch.zeros(len(programs))
-    for number, state in walker.ends(programs):
-        rows = by_row(batch, token_losses(walker.session, state))
-        losses[number] = rows.sum() / batch.predicted.sum()
-    right = torch.stack([by_hand(block) for block in (None, 0, 10, 29)])
-    torch.testing.assert_close(losses, right, rtol=1e-4, atol=0.0)
-    assert losses[1] > losses[2] + 2
-    assert hash_of(model) == facts.weights_hash
+    effect, pruned = Causal().run(lab).matrix("effect").values, Prune().run(lab)
+    for s in (0, 10, 28):
+        rest = [block for block in order if block != s]
+        without = hand.states(rest)
+        for block in range(s + 1, layers):
+            update = z[block + 1] - z[block]
+            change = update - (without[block] - without[block - 1])
+            sizes = [one.norm(dim=-1)[batch.valid].mean() for one in (change, update)]
+            assert effect[s][block] == pytest.approx((sizes[0] / sizes[1]).item(), rel=1e-4)
+        assert pruned.curve("block").values[s] + own == pytest.approx(hand.loss(rest), rel=1e-4)
+
+    lens = Lens().run(lab)
+    targets = batch.tokens[:, 1:][batch.predicted]
+    final = hand.logits(z[-1]).log_softmax(-1)
+    for depth in (0, 7, 15, 29, 30):
+        here = hand.logits(z[depth]).log_softmax(-1)
+        nats = functional.nll_loss(here, targets).item()
+        divergence = functional.kl_div(here, final, log_target=True, reduction="batchmean").item()
+        assert lens.curve("loss").values[depth] == pytest.approx(nats, rel=1e-4)
+        assert lens.curve("divergence").values[depth] == pytest.approx(divergence, rel=1e-4)
+
+    pairs = [(0, 1), (3, 20), (14, 15), (28, 29)]
+    losses = Loss(lab, [swap(layers, *pair) for pair in pairs])
+    for (i, j), found in zip(pairs, losses.each, strict=True):
+        swapped = list(order)
+        swapped[i], swapped[j] = j, i
+        assert found == pytest.approx(hand.loss(swapped), rel=1e-4)
+    assert losses.plain == pytest.approx(own, rel=1e-5)
+    assert hash_of(subject.model) == facts.weights_hash
