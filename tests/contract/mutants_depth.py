@@ -85,8 +85,8 @@ DEPTH = [
     Mutant(
         "value_residual: the attention before, not the first",
         "designs/value_residual.py",
-        "entry.value if state.values is None else state.values",
-        "entry.value",
+        "if values is None and entry is not None:",
+        "if entry is not None:",
         "designs/test_value_residual.py",
     ),
     Mutant(

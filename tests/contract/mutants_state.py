@@ -17,7 +17,7 @@ STATE = [
     Mutant(
         "momentum: gradient through the history",
         _MOMENTUM,
-        "mean.detach() if self.config.stop_gradient else mean",
+        "stopped(mean) if self.config.stop_gradient else mean",
         "mean",
         "designs/test_momentum.py",
     ),

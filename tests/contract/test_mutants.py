@@ -19,6 +19,7 @@ from tests.contract.mutants_classic import CLASSIC
 from tests.contract.mutants_depth import DEPTH
 from tests.contract.mutants_health import HEALTH
 from tests.contract.mutants_parametrization import PARAMETRIZATION
+from tests.contract.mutants_probes import PROBES
 from tests.contract.mutants_speed import SPEED
 from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
@@ -26,7 +27,6 @@ from tests.contract.mutants_train import TRAIN
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(depthbench.__file__).parent
-
 
 QUICK = [
     Mutant("hc: A transposed", "designs/hc.py", "mix=mix,", "mix=mix.mT,", "designs/test_hc.py"),
@@ -336,6 +336,7 @@ SLOW = [
     *STATE,
     *TRAIN,
     *SPEED,
+    *PROBES,
     *HEALTH,
 ]
 
