@@ -41,16 +41,12 @@ from depthbench.shapes import Shape
 from timing import interleaved
 
 LAYERS = 32
-SIZES = {
-    "large calls": (
-        Shape(layers=LAYERS, width=256, heads=4, kv_heads=4, ffn=682, vocab=512),
-        8,
-        128,
-    ),
-    "small calls": (Shape(layers=LAYERS, width=48, heads=3, kv_heads=3, ffn=128, vocab=257), 1, 32),
-}
-SKIPS = [skip(LAYERS, block) for block in range(LAYERS)]
-SWAPS = [swap(LAYERS, *pair) for pair in itertools.combinations(range(LAYERS), 2)]
+LARGE = Shape(layers=LAYERS, width=256, heads=4, kv_heads=4, ffn=682, vocab=512)
+SMALL = Shape(layers=LAYERS, width=48, heads=3, kv_heads=3, ffn=128, vocab=257)
+SIZES = {"large calls": (LARGE, 4, 128), "small calls": (SMALL, 1, 32)}
+"""Shape, rows and tokens of a row."""
+SKIPS = [plain(LAYERS), *(skip(LAYERS, block) for block in range(LAYERS))]
+SWAPS = [plain(LAYERS), *(swap(LAYERS, *pair) for pair in itertools.combinations(range(LAYERS), 2))]
 
 
 def model_of(size: str, design: str) -> Model:
@@ -66,10 +62,11 @@ def batches_of(size: str, count: int) -> list[Batch]:
 
 
 @torch.no_grad()
-def naive(model: Model, batch: Batch, programs: list[Program]) -> list[float]:
+def naive(subject: OwnSubject, batch: Batch, programs: list[Program]) -> list[float]:
     found = []
     for program in programs:
-        logits = model(batch.tokens, program=[call.block for call in program])[:, :-1]
+        order = [call.block for call in program]
+        logits = subject.model(batch.tokens, program=order)[:, :-1]
         loss = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), batch.tokens[:, 1:].flatten()
         )
@@ -78,8 +75,8 @@ def naive(model: Model, batch: Batch, programs: list[Program]) -> list[float]:
 
 
 @torch.no_grad()
-def together(model: Model, batch: Batch, programs: list[Program]) -> list[float]:
-    session = OwnSubject(model, "benchmark").session(batch)
+def together(subject: OwnSubject, batch: Batch, programs: list[Program]) -> list[float]:
+    session = subject.session(batch)
     found = [0.0] * len(programs)
     for number, state in Walker(session).ends(programs):
         found[number] = token_losses(session, state).mean().item()
@@ -87,7 +84,7 @@ def together(model: Model, batch: Batch, programs: list[Program]) -> list[float]
 
 
 def compare(size: str, design: str, quick: bool) -> list[dict[str, Any]]:
-    model, [batch] = model_of(size, design), batches_of(size, 1)
+    subject, [batch] = subject_of(size, design), batches_of(size, 1)
     rows = []
     for name, programs in (("skips", SKIPS), ("swaps", SWAPS)):
         share = programs[:: 8 if size == "large calls" and name == "swaps" and quick else 1]
@@ -99,7 +96,7 @@ def compare(size: str, design: str, quick: bool) -> list[dict[str, Any]]:
             share: list[Program] = share,
             kept: dict[str, list[float]] = kept,
         ) -> None:
-            kept[who] = run(model, batch, share)
+            kept[who] = run(subject, batch, share)
 
         jobs = {
             "naive": partial(job, "naive", naive),
@@ -108,7 +105,7 @@ def compare(size: str, design: str, quick: bool) -> list[dict[str, Any]]:
         rounds = 1 if quick or (size == "large calls" and name == "swaps") else 5
         seconds = interleaved(jobs, rounds)
         apart = max(abs(a - b) for a, b in zip(kept["naive"], kept["together"], strict=True))
-        walker = Walker(OwnSubject(model, "benchmark").session(batch))
+        walker = Walker(subject.session(batch))
         for _ in walker.ends(share):
             pass
         rows.append(
@@ -164,12 +161,10 @@ def processes(size: str, design: str, count: int) -> dict[str, Any]:
 
 def memory_child(size: str, design: str, share: int, channel: Any) -> None:
     prepare_process()
-    model, [batch] = model_of(size, design), batches_of(size, 1)
-    with torch.no_grad():
-        model(batch.tokens)
-    together(model, batch, SWAPS[:2])
+    subject, [batch] = subject_of(size, design), batches_of(size, 1)
+    together(subject, batch, SWAPS[:2])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    together(model, batch, SWAPS[::share])
+    together(subject, batch, SWAPS[::share])
     channel.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 

@@ -100,11 +100,11 @@ class Recompute(Probe):
     )
     source: ClassVar[str] = "arXiv 2502.05171"
     longest: int | None = Field(default=None, ge=2)
-    """Blocks of a span; None = a quarter of the model, at least 2."""
+    """Blocks of a span; None = a quarter of the model, 2 to 4."""
 
     def look(self, lab: Lab) -> Found:
         layers = lab.layers
-        longest = min(self.longest or max(2, layers // 4), layers)
+        longest = min(self.longest or min(4, max(2, layers // 4)), layers)
         spans = [
             (start, stop)
             for start in range(layers)

@@ -20,9 +20,10 @@ Part = dict[str, NDArray[Any]]
 Progress = Callable[[str, int, int], None]
 """Hears the name of a task, its jobs that are done, and all of them."""
 
-WORK = 2**16
-"""Tokens times programs that a probe runs, unless its text is shorter or one pass is more."""
-FEWEST_TOKENS = 512
+WORK = 2**42
+"""Tokens times programs times parameters that a probe runs: minutes of two cores. A text that is
+shorter takes less, and `FEWEST_TOKENS` may take more."""
+FEWEST_TOKENS = 256
 """However many programs there are: fewer tokens say nothing."""
 SPAN = 4
 """Batches that one worker adds up; fixed, so that sums do not depend on the workers."""
@@ -121,11 +122,11 @@ class Lab:
 
         At least `FEWEST_TOKENS` and ``least`` batches, where the text has them.
         """
-        tokens = 0
+        tokens, most = 0, WORK // self.subject.facts.parameters
         for number, batch in enumerate(self.text.batches):
             enough = tokens >= FEWEST_TOKENS and number >= least
             size = int(batch.valid.sum())
-            if enough and programs * (tokens + size) > WORK:
+            if enough and programs * (tokens + size) > most:
                 return range(number)
             tokens += size
         return self.batches

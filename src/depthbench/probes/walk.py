@@ -19,7 +19,7 @@ from depthbench.probes.subject import Call, Session
 class Limits(Frozen):
     """How much runs together."""
 
-    tokens: int = 16384
+    tokens: int = 2048
     """Of one call, over all programs that it serves; one program's batch may be more."""
     megabytes: float = 512.0
     """Of the states that are alive at a time, but for those of the plain program."""
