@@ -138,36 +138,46 @@ class Lab:
     def joined(self, task: Task, batches: Sequence[int] | None = None) -> Part:
         """What ``task`` finds on each batch, one after another along the last axis: by row."""
         numbers = self.batches if batches is None else batches
-        parts = list(self._parts(task, [(number,) for number in numbers]))
-        return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
+        return self.joined_each([task], numbers)[0]
+
+    def joined_each(self, tasks: Sequence[Task], batches: Sequence[int]) -> list[Part]:
+        """`joined` of several tasks, which workers share."""
+        jobs: list[Job] = [(task, (number,)) for task in tasks for number in batches]
+        parts = list(self._parts(jobs))
+        each = [parts[n : n + len(batches)] for n in range(0, len(parts), len(batches))]
+        return [
+            {name: np.concatenate([part[name] for part in one], axis=-1) for name in one[0]}
+            for one in each
+        ]
 
     def summed(self, task: Task, batches: Sequence[int] | None = None) -> Part:
         """Sums over batches, added in their order whoever measured them."""
         numbers = list(self.batches if batches is None else batches)
-        spans = [tuple(numbers[n : n + SPAN]) for n in range(0, len(numbers), SPAN)]
+        starts = range(0, len(numbers), SPAN)
+        jobs: list[Job] = [(task, tuple(numbers[n : n + SPAN])) for n in starts]
         total: Part = {}
-        for part in self._parts(task, spans):
+        for part in self._parts(jobs):
             total = {name: total[name] + part[name] for name in total} if total else part
         return total
 
-    def _parts(self, task: Task, spans: Sequence[tuple[int, ...]]) -> Iterator[Part]:
-        """In the order of ``spans``; of those that come early, the ones not yet due are held."""
-        key = task.key()
-        missing = [place for place, span in enumerate(spans) if not self._known(key, span)]
-        done = len(spans) - len(missing)
-        self.progress(task.name, done, len(spans))
-        coming = self.crew.each([(task, spans[place]) for place in missing])
+    def _parts(self, jobs: Sequence[Job]) -> Iterator[Part]:
+        """In the order of ``jobs``; of those that come early, the ones not yet due are held."""
+        places = [(task.key(), span) for task, span in jobs]
+        missing = [number for number, place in enumerate(places) if not self._known(*place)]
+        name, done = jobs[0][0].name, len(jobs) - len(missing)
+        self.progress(name, done, len(jobs))
+        coming = self.crew.each([jobs[number] for number in missing])
         early: dict[int, Part] = {}
-        for place, span in enumerate(spans):
-            if place not in missing:
-                yield self._read(key, span)
+        for number, place in enumerate(places):
+            if number not in missing:
+                yield self._read(*place)
                 continue
-            while place not in early:
-                number, part = next(coming)
-                early[missing[number]] = self._kept(key, spans[missing[number]], part)
+            while number not in early:
+                come, part = next(coming)
+                early[missing[come]] = self._kept(*places[missing[come]], part)
                 done += 1
-                self.progress(task.name, done, len(spans))
-            yield early.pop(place)
+                self.progress(name, done, len(jobs))
+            yield early.pop(number)
 
     def _known(self, key: str, span: tuple[int, ...]) -> bool:
         path = self._path(key, span)

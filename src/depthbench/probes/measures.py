@@ -14,6 +14,8 @@ from depthbench.probes.subject import Call, Subject
 from depthbench.probes.walk import Walker
 
 T = TypeVar("T")
+TOGETHER = 32
+"""Programs of one task: workers share tasks, also where the text is one batch."""
 GROUP_BYTES = 2**28
 """Of the sums of products that are held at a time."""
 
@@ -44,8 +46,12 @@ class Loss:
     ) -> None:
         """On ``batches``; unless given, as many as the number of programs allows."""
         self.batches = lab.leading(len(programs)) if batches is None else batches
-        part = lab.joined(Losses(programs=(plain(lab.layers), *programs)), self.batches)
-        self.nats, self.tokens, self.bytes = part["nats"], part["tokens"], part["bytes"]
+        every = (plain(lab.layers), *programs)
+        starts = range(0, len(every), TOGETHER)
+        tasks = [Losses(programs=every[start : start + TOGETHER]) for start in starts]
+        parts = lab.joined_each(tasks, self.batches)
+        self.nats = np.concatenate([part["nats"] for part in parts])
+        self.tokens, self.bytes = parts[0]["tokens"], parts[0]["bytes"]
 
     @property
     def plain(self) -> float:
