@@ -59,10 +59,12 @@ def crew_of(
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)
     try:
         yield Processes(pool)
-    finally:
+    except BaseException:
         # what a worker is at has no use any more, and may take long
         for process in list(pool._processes.values()):
             process.terminate()
+        raise
+    finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
