@@ -145,6 +145,6 @@ def verdict(layers: int, kept: int, causal: Number, swaps: Number, lens: Number)
     if swaps.value is not None:
         parts.append(f"the order matters for {swaps.value:.0%} of them")
     if lens.value is not None:
-        parts.append(f"the prediction is half made at depth {lens.value:.1f}")
+        parts.append(f"the lens has lost half of its divergence by depth {lens.value:.1f}")
     text = "; ".join(parts)
     return text[0].upper() + text[1:] + "."
