@@ -86,7 +86,7 @@ class Causal(Probe):
         words = "block {row} left out: relative change of what block {column} adds"
         return Found(
             [
-                matrix("effect", self.title, found, words=words),
+                matrix("effect", self.title, found, ("skipped block", "later block"), words=words),
                 curve(
                     "largest",
                     "Largest effect on any later block",
