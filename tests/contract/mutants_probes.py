@@ -79,7 +79,7 @@ PROBES = [
     Mutant(
         "paths: scales of norms are not held",
         "nn/kernels.py",
-        "return coefficient.detach() if _held.get() else coefficient",
+        "return coefficient.detach() if holding() else coefficient",
         "return coefficient",
         _PATHS,
     ),

@@ -17,8 +17,8 @@ SPEED = [
     Mutant(
         "a block's number in its graph",
         "nn/block.py",
-        "block.pairs()[side]",
-        "block.pairs()[side + 0 * block.number]",
+        "enumerate(block.pairs()):",
+        "enumerate(block.pairs(), 0 * block.number):",
         _COMPILE,
     ),
     Mutant(

@@ -16,6 +16,8 @@ from depthbench.shapes import Shape
 Tap = Callable[[int, Tensor, Tensor], Tensor]
 """``tap(site, x, y)`` returns what stands in for the output ``y`` of a branch with input ``x``."""
 
+Pair = tuple[Branch, Connection[Any]]
+
 
 @dataclass
 class Trace:
@@ -60,7 +62,7 @@ class Block(nn.Module):
         self.attention_connection = design.connection(Site(2 * number, shape.layers))
         self.feedforward_connection = design.connection(Site(2 * number + 1, shape.layers))
 
-    def pairs(self) -> tuple[tuple[Branch, Connection[Any]], tuple[Branch, Connection[Any]]]:
+    def pairs(self) -> tuple[Pair, Pair]:
         """Branch and connection of both sites."""
         return (
             (self.attention, self.attention_connection),
@@ -96,7 +98,7 @@ class Block(nn.Module):
 
     def site(self, side: int, state: Any, context: Context) -> Any:
         """The state behind one site alone: 0 the attention's, 1 the feed-forward's."""
-        return _site(context, self, side, state, None, None)
+        return _site(context, self, side, self.pairs()[side], state, None, None)
 
     def replaced(self, outputs: Sequence[Tensor], state: Any) -> Any:
         """The state behind both sites, had their branches given ``outputs``.
@@ -117,16 +119,22 @@ class Block(nn.Module):
 def _through(
     context: Context, block: Block, state: Any, tap: Tap | None = None, trace: Trace | None = None
 ) -> Any:
-    for side in range(len(block.pairs())):
-        state = _site(context, block, side, state, tap, trace)
+    for side, pair in enumerate(block.pairs()):
+        state = _site(context, block, side, pair, state, tap, trace)
     return state
 
 
 def _site(
-    context: Context, block: Block, side: int, state: Any, tap: Tap | None, trace: Trace | None
+    context: Context,
+    block: Block,
+    side: int,
+    pair: Pair,
+    state: Any,
+    tap: Tap | None,
+    trace: Trace | None,
 ) -> Any:
     # the number is read only where someone asks for it: a graph that holds it serves one block
-    branch, connection = block.pairs()[side]
+    branch, connection = pair
     x, route = connection.read(state)
     if context.cache is None:
         y, entry = _output(context, branch, x, route.depth)

@@ -43,17 +43,17 @@ def held() -> Iterator[None]:
 
 def hold(coefficient: Tensor) -> Tensor:
     """``coefficient`` of a sum of states, or scale of a norm: without derivative inside `held`."""
-    return coefficient.detach() if _held.get() else coefficient
+    return coefficient.detach() if holding() else coefficient
 
 
 def stopped(x: Tensor) -> Tensor:
     """``x`` behind a design's own stop-gradient, which `held` looks through: it is no weight."""
-    return x if _held.get() else x.detach()
+    return x if holding() else x.detach()
 
 
 def holding() -> bool:
-    """Whether coefficients are held."""
-    return _held.get()
+    """Whether coefficients are held: never inside `torch.compile`, which cannot ask."""
+    return not torch.compiler.is_compiling() and _held.get()
 
 
 def eager(tensor: Tensor) -> bool:
