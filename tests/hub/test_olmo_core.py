@@ -132,6 +132,8 @@ def test_no_code_of_an_index_runs(tmp_path: Path) -> None:
         (lambda c: c["model"]["block"].update(name="normalized"), "'normalized' is a kind of"),
         (lambda c: c["model"]["block"]["attention"].pop("n_heads"), "n_heads is missing"),
         (lambda c: c.pop("model"), "has no table 'model'"),
+        (lambda c: c["model"].update(block="x"), "'block' is no table"),
+        (lambda c: c["model"]["block"].update(attention=[1]), "'attention' is no table"),
         (
             lambda c: c["model"]["block"]["attention"]["rope"].update(scaling={"factor": 8}),
             "rotary embedding is scaled",

@@ -128,6 +128,44 @@ def test_every_design_is_probed_or_refused_by_name(design: str) -> None:
                 assert len(finding.places) == len(finding.values)
 
 
+def test_damaged_parts_are_measured_anew(tmp_path: Path) -> None:
+    one = subject()
+    [first] = run_probes(one, TEXT, parse_probes("lens"), tmp_path)
+    files = sorted((tmp_path / "parts").rglob("*.safetensors"))
+    files[0].write_bytes(files[0].read_bytes()[:-8])
+    files[1].write_bytes(b"junk")
+    (tmp_path / "lens.json").unlink()
+    [again] = run_probes(one, TEXT, parse_probes("lens"), tmp_path)
+    assert data([again]) == data([first])
+
+
+def test_a_text_that_is_too_short_for_one_probe_leaves_that_one_out() -> None:
+    said: list[str] = []
+    short = in_batches(rows((12, 12)), 2)
+    found = run_probes(subject(), short, parse_probes("lens,jacobian,usefulness"), say=said.append)
+    assert [one.probe for one in found] == ["lens"]
+    assert [words.split(" is left out")[0] for words in said] == ["jacobian", "usefulness"]
+    with pytest.raises(DepthbenchError, match="jacobian needs a text of 32 tokens"):
+        run_probes(subject(), short, parse_probes("jacobian"))
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    model = random_own("hc", 2)
+    with torch.no_grad():
+        model.final_norm.gain[0] = float("nan")
+    with pytest.raises(DepthbenchError, match=r"test: the weights hold .*final_norm\.gain"):
+        OwnSubject(model, "test")
+
+
+def test_another_seed_draws_other_intervals() -> None:
+    text = in_batches(rows((34,) * 8), 2)
+    ends = [
+        run_probes(subject(), text, [Lens(seed=seed)])[0].number("half_depth") for seed in (0, 1)
+    ]
+    assert ends[0].value == ends[1].value
+    assert ends[0].low != ends[1].low
+
+
 def test_names() -> None:
     assert [probe.name for probe in parse_probes("lens, causal")] == ["lens", "causal"]
     assert [probe.name for probe in parse_probes("all")] == list(REGISTRY)

@@ -18,6 +18,7 @@ from tests.probes.small import in_batches, lab_of, random_own, rows
 
 BATCH = Batch.of_rows(rows((10, 10, 7)))
 TEXT = in_batches(rows((12,) * 4), 2)
+UNEQUAL = in_batches(rows((12, 12, 12, 12, 5)), 2)
 LAYERS = 4
 
 
@@ -77,6 +78,13 @@ def test_the_probe_of_routes() -> None:
     assert by_token[4] == pytest.approx(2.0)
     places = result.curve("back_by_position")
     assert places.places == tuple(float(n) for n in range(12))
+
+
+def test_batches_of_unequal_rows() -> None:
+    """The last row of a text is cut to fit, so its batch is shorter."""
+    found = Routes(shown=8).run(lab_of(random_own("hc", LAYERS), UNEQUAL))
+    assert len(found.curve("back_by_position").values) == 12
+    assert found.curve("back").values[0] == 0
 
 
 @torch.no_grad()

@@ -67,6 +67,11 @@ def test_validation_documents_of_a_dataset(tmp_path: Path) -> None:
     assert batch.tokens[0, 0] == dataset.manifest.document_token
     assert batch.tokens[0].tolist() == dataset.tokens("validation")[0].window(0, 32).tolist()
     assert text.facts.bytes == 31
+    bare = text_of_dataset(dataset, TextConfig(tokens=64, length=32, start="never"))
+    assert (
+        bare.batches[0].tokens[0].tolist() == dataset.tokens("validation")[0].window(1, 32).tolist()
+    )
+    assert (bare.facts.start_token, bare.facts.bytes) == (None, 31)
 
 
 def test_a_tokenizer_that_is_not_exact_leaves_bytes_out(tmp_path: Path) -> None:

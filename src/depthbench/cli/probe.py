@@ -113,6 +113,8 @@ def probe(
         "probe",
     )
     parts = Parts(blocks=blocks, norm=norm, head=head)
+    if compare and len(models) < 2 and not (user_path(models[0]) / "trials").is_dir():
+        raise DepthbenchError("--compare needs two models or more, or a study. Name another one")
     todo = list(_targets(models, out))
     console = Console(stderr=True)
     found: list[list[ProbeResult]] = []
@@ -147,12 +149,12 @@ def _targets(models: Sequence[str], out: Path | None) -> Iterator[Target]:
     taken: dict[Path, str] = {}
     for model in models:
         for one in _targets_of(model, out, many=len(models) > 1):
-            if one.folder in taken:
+            if (place := one.folder.resolve()) in taken:
                 raise DepthbenchError(
-                    f"the results of {one.source} and {taken[one.folder]} would both lie in "
+                    f"the results of {one.source} and {taken[place]} would both lie in "
                     f"{one.folder}. Name each model once, or probe them with an --out of their own"
                 )
-            taken[one.folder] = one.source
+            taken[place] = one.source
             yield one
 
 
@@ -170,7 +172,9 @@ def _targets_of(model: str, out: Path | None, many: bool) -> Iterator[Target]:
         place = folder / FOLDER if own is None else own / FOLDER / folder.name
         yield Target(model, place if out is None else (out / folder.name if many else out))
     else:
-        name = model.strip("/").replace("/", "--").replace("\\", "--")
+        # a folder goes by its own name, however it was reached
+        whole = folder.resolve().name if folder.exists() else model.strip("/")
+        name = whole.replace("/", "--").replace("\\", "--")
         place = Path("runs", FOLDER, name)
         yield Target(model, place if out is None else (out / name if many else out))
 
@@ -189,8 +193,11 @@ def _probe(
     subject = opened.subject
 
     def say(words: str) -> None:
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
+        named = f"{subject.facts.label}: {words}"
+        console.print(named, highlight=False, markup=False, soft_wrap=True)
 
+    if text.facts.tokens < config.tokens // 2:
+        say(f"the text has {text.facts.tokens} tokens of the {config.tokens} that were asked for")
     again = partial(load, *make.args, **make.keywords)
     with progress_of(console, subject.facts.label) as hear:
         return run_probes(

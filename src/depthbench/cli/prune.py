@@ -36,7 +36,8 @@ def smaller(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A run or trial of ours, a Hugging Face folder or name, or a .gguf file.",
+            help="A run or trial of ours, a Hugging Face folder or name, a .gguf file, or an "
+            "OLMo-core checkpoint.",
         ),
     ],
     keep: Annotated[int, typer.Option("--keep", help="Blocks that stay.")],

@@ -150,8 +150,8 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _config(folder: Path, settings: dict[str, Any], theirs: Weights) -> ModelConfig:
-    block = settings.get("block", {})
-    attention = block.get("attention", {})
+    block = _table(folder, settings, "block")
+    attention = _table(folder, block, "attention")
     heads = attention.get("n_heads")
     if not isinstance(heads, int):
         raise DepthbenchError(f"{folder / CONFIG}: model.block.attention.n_heads is missing")
@@ -173,11 +173,19 @@ def _config(folder: Path, settings: dict[str, Any], theirs: Weights) -> ModelCon
         },
         str(folder),
     )
-    rope, norm = attention.get("rope") or {}, block.get("layer_norm") or {}
+    rope, norm = _table(folder, attention, "rope"), _table(folder, block, "layer_norm")
     _refuse_scaled(folder, rope)
     constants = {"rope_base": rope.get("theta"), "norm_eps": norm.get("eps")}
     backbone = Backbone.parse({k: v for k, v in constants.items() if v is not None}, str(folder))
     return ModelConfig(shape=shape, design=_design(folder, block, theirs), backbone=backbone)
+
+
+def _table(folder: Path, settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """The table ``name`` of settings; an empty one where there is none."""
+    found = settings.get(name) or {}
+    if not isinstance(found, dict):
+        raise DepthbenchError(f"{folder / CONFIG}: '{name}' is no table, as OLMo-core writes it")
+    return found
 
 
 def _refuse_scaled(folder: Path, rope: dict[str, Any]) -> None:

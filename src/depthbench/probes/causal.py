@@ -81,6 +81,7 @@ class Causal(Probe):
         ends = interval(
             lambda weights: late_share(effects(changes, sizes, weights), self.threshold),
             sizes.shape[-1],
+            self.seed,
         )
         low, high = ends or (None, None)
         words = "block {row} left out: relative change of what block {column} adds"

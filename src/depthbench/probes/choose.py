@@ -26,6 +26,8 @@ def chosen(lab: Lab, keep: int, by: str) -> list[int]:
     """
     if by not in WAYS:
         raise unknown("way to choose", by, WAYS)
+    if lab.layers == 1:
+        raise DepthbenchError("the model has one block: there is none to leave out")
     if not 1 <= keep < lab.layers:
         raise DepthbenchError(
             f"keep = {keep}: the model has {lab.layers} blocks. Keep 1 to {lab.layers - 1}"

@@ -5,10 +5,9 @@ from typing import ClassVar, final
 import numpy as np
 import torch
 
-from depthbench.errors import DepthbenchError
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.measures import depth_states, in_groups
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, LackingError, Probe
 from depthbench.probes.result import curve, matrix
 from depthbench.probes.subject import Subject
 from depthbench.probes.walk import Walker
@@ -61,7 +60,7 @@ class CKA(Probe):
     def look(self, lab: Lab) -> Found:
         tokens = lab.tokens(lab.batches)
         if tokens < FEWEST:
-            raise DepthbenchError(
+            raise LackingError(
                 f"cka of {tokens} tokens says nothing: give at least {FEWEST} with --tokens"
             )
         means = lab.summed(Means())["sums"] / tokens

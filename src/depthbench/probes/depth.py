@@ -75,9 +75,9 @@ class Depth(Probe):
                 high=high,
             )
         ]
-        causal = _numbers(Causal().look(lab).findings)["late_share"]
-        swaps = _numbers(Permutation().look(lab).findings)["late_share"]
-        lens = _numbers(Lens().look(lab).findings)["half_depth"]
+        causal = _numbers(Causal(seed=self.seed).look(lab).findings)["late_share"]
+        swaps = _numbers(Permutation(seed=self.seed).look(lab).findings)["late_share"]
+        lens = _numbers(Lens(seed=self.seed).look(lab).findings)["half_depth"]
         numbers += [
             causal.model_copy(update={"name": "causal_share"}),
             swaps.model_copy(update={"name": "permutation_share"}),

@@ -12,6 +12,7 @@ from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
 from depthbench.probes.load import Opened, Parts
 from depthbench.probes.own import OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
+from depthbench.probes.pretrained_text import check_words
 from depthbench.probes.text import Text, TextConfig, text_of_files
 
 KINDS = (
@@ -28,11 +29,12 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
     folder = user_path(source)
     if is_olmo_core(folder):
         model = read_olmo_core(folder).to(device, dtype)
-        return Opened(OwnSubject(model, source, form=OlmoForm()), partial(olmo_text, folder))
+        subject = OwnSubject(model, source, form=OlmoForm(folder))
+        return Opened(subject, partial(olmo_text, folder, subject.facts.vocab))
     return open_pretrained(_place(source), device, dtype, parts)
 
 
-def olmo_text(folder: Path, asked: TextConfig) -> Text:
+def olmo_text(folder: Path, words: int, asked: TextConfig) -> Text:
     """Text under the ``tokenizer.json`` beside an OLMo-core checkpoint, which has none itself."""
     if not (folder / HUB_FILE).is_file():
         raise DepthbenchError(
@@ -40,7 +42,9 @@ def olmo_text(folder: Path, asked: TextConfig) -> Text:
             "that the model was trained with there"
         )
     coder = read(folder / HUB_FILE)
-    return text_of_files(asked, coder, coder.document if asked.start == "always" else None)
+    text = text_of_files(asked, coder, coder.document if asked.start == "always" else None)
+    check_words(text, words, str(folder))
+    return text
 
 
 def _place(source: str) -> Place:

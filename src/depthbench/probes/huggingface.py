@@ -31,7 +31,7 @@ from depthbench.probes.hf_prune import model_without, write_model
 from depthbench.probes.hf_record import Repeats, own_forward, recorded, silenced, state_of
 from depthbench.probes.load import Parts
 from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
-from depthbench.probes.weights import hash_of
+from depthbench.probes.weights import check_finite, hash_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -142,6 +142,7 @@ class HuggingFaceSubject(Subject):
 
         Raises `DepthbenchError` where its parts are not found, or do not give its own logits.
         """
+        check_finite(model, source)
         self.model, self.tokenizer = model.eval(), tokenizer
         first = next(model.parameters())
         self.device, self.dtype = first.device, model.dtype

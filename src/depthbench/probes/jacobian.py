@@ -8,11 +8,10 @@ import torch.autograd.forward_ad as forward
 from pydantic import Field
 from torch import Tensor
 
-from depthbench.errors import DepthbenchError
 from depthbench.probes.batch import Batch
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.measures import call_of
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, LackingError, Probe
 from depthbench.probes.result import curve, matrix
 from depthbench.probes.subject import Session, Subject
 from depthbench.probes.walk import Walker
@@ -176,7 +175,7 @@ class Jacobian(Probe):
                 chosen.append(number)
                 rows += batch.rows
         if not chosen:
-            raise DepthbenchError(
+            raise LackingError(
                 f"jacobian needs a text of {self.context} tokens, and there is none. Give longer "
                 "texts, or a larger --length"
             )

@@ -88,7 +88,7 @@ class Lens(Probe):
         def half(weights: np.ndarray) -> float:
             return half_depth((sums[1] * weights).sum(-1))
 
-        low, high = interval(half, len(tokens)) or (None, None)
+        low, high = interval(half, len(tokens), self.seed) or (None, None)
         return Found(
             [
                 curve(

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from depthbench.data.tokenizer import HUB_FILE
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
@@ -21,7 +22,7 @@ from depthbench.nn.model import Model
 from depthbench.probes.batch import Batch, repeated
 from depthbench.probes.states import form_of, joined, size_of, taken
 from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
-from depthbench.probes.weights import hash_of
+from depthbench.probes.weights import check_finite, hash_of
 from depthbench.train.checkpoint import save
 from depthbench.train.config import TrialConfig
 
@@ -145,8 +146,14 @@ class OlmoForm(Form):
 
     kind: ClassVar[Literal["depthbench", "olmo-core"]] = "olmo-core"
 
+    def __init__(self, folder: Path | None = None) -> None:
+        """``folder`` is the one that it was read from: its tokenizer goes along."""
+        self.folder = folder
+
     def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
         write_olmo_core(model, folder, about)
+        if self.folder is not None and (self.folder / HUB_FILE).is_file():
+            write_atomic(folder / HUB_FILE, (self.folder / HUB_FILE).read_bytes())
 
 
 def weights_without(model: Model, kept: Sequence[int]) -> dict[str, Tensor]:
@@ -181,6 +188,7 @@ class OwnSubject(Subject):
     ) -> None:
         """``form`` is that of the files which the model came in, if it came in any."""
         shape = model.config.shape
+        check_finite(model, source)
         self.model, self.form = model.eval(), form
         self.device, self.dtype = model.embed.weight.device, model.embed.weight.dtype
         backbone = model.config.backbone.name

@@ -39,7 +39,7 @@ class Permutation(Probe):
         def share(weights: NDArray[np.float64] | None = None) -> float:
             return late_share(self.scores(loss, pairs, layers, weights), self.threshold)
 
-        low, high = interval(share, len(loss.tokens)) or (None, None)
+        low, high = interval(share, len(loss.tokens), self.seed) or (None, None)
         found, late = self.scores(loss, pairs, layers), share()
         words = "blocks {row} and {column} swapped: relative change of the loss"
         neighbours = np.diagonal(found, 1)

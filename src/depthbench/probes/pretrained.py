@@ -65,8 +65,8 @@ def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts)
     """
     with quiet():
         config = _config(place)
-        model = _model(place, config, dtype)
-        notes = _notes(place, config, dtype)
+        model, unused = _model(place, config, dtype)
+        notes = [*_notes(place, config, dtype), *unused]
         label = place.folder.name if place.file is None else Path(place.file).stem
         if place.given.startswith(HUB):
             label = place.given.removeprefix(HUB)
@@ -135,7 +135,8 @@ def _config(place: Place) -> "PretrainedConfig":
     return config
 
 
-def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> Any:
+def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tuple[Any, list[str]]:
+    """The model, and in words what its files hold besides."""
     from transformers import AutoModelForCausalLM
 
     given: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
@@ -156,7 +157,9 @@ def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> Any:
             f"{place.given} holds no weights that fit {missing[0]}{more}: they would be random. "
             "The files are incomplete or of another model"
         )
-    return model
+    unused = sorted(info["unexpected_keys"])
+    said = f"{len(unused)} tensors of its files have no place in it, the first: {unused[:1]}"
+    return model, [said] if unused else []
 
 
 def _tokenizer(place: Place) -> Any:

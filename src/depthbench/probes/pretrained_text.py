@@ -29,13 +29,18 @@ def text_for(
         )
     start = start_token(tokenizer, asked.start, source)
     text = text_of_files(asked, coder_of(tokenizer, source), start)
+    check_words(text, words, source)
+    return text
+
+
+def check_words(text: Text, words: int, source: str) -> None:
+    """Raise `DepthbenchError` for a token that a model of ``words`` tokens does not know."""
     largest = max(int(batch.tokens.max()) for batch in text.batches)
     if largest >= words:
         raise DepthbenchError(
             f"the tokenizer of {source} gives token {largest}, but its embedding has {words} rows: "
             "they do not belong together"
         )
-    return text
 
 
 def coder_of(tokenizer: Any, source: str) -> FileTokenizer:

@@ -10,10 +10,15 @@ from typing import ClassVar
 from pydantic import Field
 
 from depthbench.config import Frozen
+from depthbench.errors import DepthbenchError
 from depthbench.machine import describe
 from depthbench.probes.lab import Lab
 from depthbench.probes.result import Finding, ProbeResult
 from depthbench.probes.subject import Subject
+
+
+class LackingError(DepthbenchError):
+    """A text that is too short for one probe; others may still run."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ class Weights(Task):
     """Sums over tokens of path weights, of their squares, shares, sizes and look-back."""
 
     name: ClassVar[str] = "weights"
+    length: int
+    """Of the longest row, in any batch."""
 
     def measure(self, walker: Walker, subject: Subject) -> Part:
         session = walker.session
@@ -31,8 +33,8 @@ class Weights(Task):
         targets = torch.arange(len(weights)).unsqueeze(1)
         back = (targets - torch.arange(weights.shape[1])).clamp(min=0).double()
         looked = (chances * back.unsqueeze(-1)).sum(1)
-        positions = torch.zeros(len(weights), valid.shape[1], dtype=torch.float64)
-        counts = torch.zeros(valid.shape[1], dtype=torch.float64)
+        positions = torch.zeros(len(weights), self.length, dtype=torch.float64)
+        counts = torch.zeros(self.length, dtype=torch.float64)
         for number, (_, place) in enumerate(valid.nonzero().tolist()):
             positions[:, place] += looked[:, number]
             counts[place] += 1
@@ -115,7 +117,8 @@ class Routes(Probe):
 
     def look(self, lab: Lab) -> Found:
         batches = lab.leading(2 * lab.layers + 1)
-        part = lab.summed(Weights(), batches)
+        longest = max(batch.tokens.shape[1] for batch in lab.text.batches)
+        part = lab.summed(Weights(length=longest), batches)
         tokens = part["tokens"]
         mean = part["weights"] / tokens
         spread = np.sqrt(np.clip(part["squares"] / tokens - mean**2, 0, None))

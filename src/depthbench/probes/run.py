@@ -9,7 +9,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.probes.crew import Make, crew_of
 from depthbench.probes.lab import FORMAT, Lab, Progress
-from depthbench.probes.probe import Probe
+from depthbench.probes.probe import LackingError, Probe
 from depthbench.probes.result import ProbeResult
 from depthbench.probes.subject import Subject
 from depthbench.probes.text import Text
@@ -43,9 +43,15 @@ def run_probes(
         parts = None if folder is None else folder / PARTS / _key(subject, text)
         with crew_of(subject, make, text, limits or Limits(), workers) as crew:
             lab = Lab(subject, text, crew, parts, progress)
+            lacking: DepthbenchError | None = None
             for probe in open_probes:
-                if known[probe.name] is None:
-                    known[probe.name] = _run(probe, lab, folder)
+                try:
+                    known[probe.name] = known[probe.name] or _run(probe, lab, folder)
+                except LackingError as error:
+                    lacking = error
+                    say(f"{probe.name} is left out: {error}")
+            if lacking is not None and not any(known.values()):
+                raise lacking
     return [one for one in known.values() if one is not None]
 
 

@@ -83,11 +83,12 @@ def text_of_dataset(dataset: Dataset, config: TextConfig) -> Text:
     """Validation documents of the data that a model was trained on, each from its start token."""
     facts = dataset.manifest
     pieces = {
-        domain.name: _of_shards(dataset, number, config.length)
+        domain.name: _of_shards(dataset, number, config)
         for number, domain in enumerate(facts.domains)
     }
     origin = f"validation documents of data {facts.hash}"
-    return batched(pieces, config, origin, facts.document_token)
+    bare = config.start == "never"
+    return batched(pieces, config, origin, None if bare else facts.document_token)
 
 
 def text_of_files(config: TextConfig, coder: Tokenizer, start: int | None) -> Text:
@@ -191,13 +192,16 @@ def _batch(pieces: Sequence[Piece], first: int) -> Batch:
     )
 
 
-def _of_shards(dataset: Dataset, number: int, length: int) -> Iterator[Piece]:
+def _of_shards(dataset: Dataset, number: int, config: TextConfig) -> Iterator[Piece]:
     ids, sizes = dataset.tokens("validation")[number], dataset.sizes(number)
     lengths = dataset.lengths("validation")[number]
     name, start = dataset.manifest.domains[number].name, 0
+    # every document begins with its token
+    ahead = int(config.start == "never")
     for size in lengths.window(0, len(lengths)).tolist():
-        kept = min(size, length)
-        yield Piece(name, ids.window(start, kept), sizes.window(start, kept))
+        kept = min(size - ahead, config.length)
+        if kept > 0:
+            yield Piece(name, ids.window(start + ahead, kept), sizes.window(start + ahead, kept))
         start += size
 
 

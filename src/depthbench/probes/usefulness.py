@@ -12,11 +12,10 @@ from pydantic import Field
 from safetensors.numpy import load_file, save_file
 
 from depthbench.config import digest_of
-from depthbench.errors import DepthbenchError
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.loss import by_row, token_losses
 from depthbench.probes.measures import Losses, call_of, in_groups
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, LackingError, Probe
 from depthbench.probes.program import only, plain
 from depthbench.probes.result import Number, curve
 from depthbench.probes.subject import Subject
@@ -94,9 +93,9 @@ class Usefulness(Probe):
     def look(self, lab: Lab) -> Found:
         chosen = lab.leading(lab.layers, least=2)
         if len(chosen) < 2:
-            raise DepthbenchError(
+            raise LackingError(
                 "usefulness fits on one half of the batches and measures on the other, but the "
-                "text is one batch. Ask for more --tokens or fewer rows a batch"
+                "text is one batch. Ask for more --tokens"
             )
         fit, test = chosen[::2], chosen[1::2]
         growth = np.zeros(lab.layers)
