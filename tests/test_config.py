@@ -65,7 +65,7 @@ def test_a_missing_key_is_named() -> None:
         ({"device": 3}, "device = 3: text in quotes is needed here"),
         ({"tokens": 0, "length": 0}, "(and 1 more)"),
         ("train", "table of settings"),
-        ({"tokens": 64, "length": 16, "sequences": 2, "evaluations": 3}, "more than the 2 steps"),
+        ({"tokens": 64, "length": 16, "sequences": 2, "evaluations": 3}, "more than the steps (2)"),
     ],
 )
 def test_wrong_values_name_field_value_and_what_is_needed(data: Any, words: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from depthbench.designs.base import Connection, Design, Route, Site, TensorDesign
+from depthbench.designs.base import Connection, Design, Route, Site, TensorConnection, TensorDesign
 from depthbench.designs.prenorm import PreNormConnection
 from depthbench.designs.streams import MixedStreamDesign, StreamRoute, mix_and_write_plain
 from depthbench.nn.branch import Backbone, Context, Entry
@@ -69,6 +69,9 @@ class KeepsAll(Connection[tuple[Tensor, ...]]):
 
     def read(self, state: tuple[Tensor, ...]) -> tuple[Tensor, Route]:
         return self.norm(state[-1]), Route()
+
+    def mixed(self, state: tuple[Tensor, ...], route: Route) -> Tensor:
+        return state[-1]
 
     def write(
         self, state: tuple[Tensor, ...], y: Tensor, route: Route, entry: Entry | None
@@ -176,7 +179,7 @@ class CountsItsCalls(OneStream):
 
 
 @final
-class FreeMix(Connection[Tensor]):
+class FreeMix(TensorConnection):
     """Mixes two streams by a matrix of any positive numbers."""
 
     def __init__(self, shape: Shape, backbone: Backbone) -> None:
@@ -214,7 +217,7 @@ class ClaimsConstraint(MixedStreamDesign):
 
 
 @final
-class FixedMix(Connection[Tensor]):
+class FixedMix(TensorConnection):
     """The first matrix is in order, the others have the rows ``a b`` and ``b a``."""
 
     def __init__(

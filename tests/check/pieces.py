@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pydantic import create_model
 from torch import Tensor
 
-from depthbench.designs.base import Card, Connection, DesignConfig, Route, Site, TensorDesign
+from depthbench.designs.base import Card, DesignConfig, Route, Site, TensorConnection, TensorDesign
 from depthbench.nn.branch import Backbone, Entry
 from depthbench.nn.norm import RMSNorm
 from depthbench.shapes import Shape
@@ -30,7 +30,7 @@ def card(own: str = "0") -> Card:
     )
 
 
-class PreNormed(Connection[Tensor], ABC):
+class PreNormed(TensorConnection, ABC):
     """``x = N(h)``; what is written is each design's mistake."""
 
     def __init__(self, site: Site, shape: Shape, backbone: Backbone) -> None:

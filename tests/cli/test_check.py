@@ -21,7 +21,7 @@ GOOD = '''
 
 from torch import Tensor
 
-from depthbench.designs.base import Card, Connection, DesignConfig, Route, Site, TensorDesign
+from depthbench.designs.base import Card, DesignConfig, Route, Site, TensorConnection, TensorDesign
 from depthbench.nn.norm import RMSNorm
 
 
