@@ -85,7 +85,7 @@ class Alone(Crew):
         """Of a batch; those of earlier ones are kept with their states while there is room."""
         if number not in self._walkers:
             held = sum(walker.held for walker in self._walkers.values())
-            if held > self.limits.megabytes * 2**20:
+            if held > self.limits.held_megabytes * 2**20:
                 self._walkers.clear()
             session = self.subject.session(self.text.batches[number])
             self._walkers[number] = Walker(session, self.limits)

@@ -21,8 +21,10 @@ class Limits(Frozen):
 
     tokens: int = 2048
     """Of one call, over all programs that it serves; one program's batch may be more."""
-    megabytes: float = 512.0
+    megabytes: float = 64.0
     """Of the states that are alive at a time, but for those of the plain program."""
+    held_megabytes: float = 512.0
+    """Of the plain program's states that are kept for the next probe, over all batches."""
 
 
 @dataclass
