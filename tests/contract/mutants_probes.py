@@ -77,7 +77,7 @@ PROBES = [
         _PATHS,
     ),
     Mutant(
-        "paths: scales of norms are not held",
+        "paths: coefficients of sums are not held",
         "nn/kernels.py",
         "return coefficient.detach() if holding() else coefficient",
         "return coefficient",

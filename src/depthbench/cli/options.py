@@ -8,3 +8,6 @@ Log = Annotated[
     str | None,
     typer.Option("--log", help="Also send metrics to tensorboard, wandb or trackio; with commas."),
 ]
+Blocks = Annotated[str | None, typer.Option(help="Where blocks are: model.layers.")]
+FinalNorm = Annotated[str | None, typer.Option(help="Where the final norm is: model.norm.")]
+HeadName = Annotated[str | None, typer.Option(help="Where the head is: lm_head.")]

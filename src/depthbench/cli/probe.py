@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
+from depthbench.cli.options import Blocks, FinalNorm, HeadName
 from depthbench.cli.run import interrupt
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
@@ -86,9 +87,9 @@ def probe(
     workers: Annotated[
         int, typer.Option("--workers", min=1, help="Processes; each loads the model.")
     ] = 1,
-    blocks: Annotated[str | None, typer.Option(help="Where blocks are: model.layers.")] = None,
-    norm: Annotated[str | None, typer.Option(help="Where the final norm is: model.norm.")] = None,
-    head: Annotated[str | None, typer.Option(help="Where the head is: lm_head.")] = None,
+    blocks: Blocks = None,
+    norm: FinalNorm = None,
+    head: HeadName = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "cpu",
     dtype: Annotated[
         str, typer.Option("--dtype", help="float32, float64 or bfloat16.")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from depthbench.cli.options import Blocks, FinalNorm, HeadName
 from depthbench.cli.probe import count_of, progress_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
@@ -57,9 +58,9 @@ def smaller(
     rate: Annotated[
         float, typer.Option("--learning-rate", help="Peak of the healing steps.")
     ] = HEAL["learning_rate"].default,
-    blocks: Annotated[str | None, typer.Option(help="Where blocks are: model.layers.")] = None,
-    norm: Annotated[str | None, typer.Option(help="Where the final norm is: model.norm.")] = None,
-    head: Annotated[str | None, typer.Option(help="Where the head is: lm_head.")] = None,
+    blocks: Blocks = None,
+    norm: FinalNorm = None,
+    head: HeadName = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "cpu",
     dtype: Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")] = "float32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

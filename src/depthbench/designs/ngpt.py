@@ -19,7 +19,8 @@ from depthbench.designs.base import (
 )
 from depthbench.designs.measure import coefficients, filled, noise, rms, started
 from depthbench.nn.branch import Backbone, Context
-from depthbench.nn.kernels import hold, holding
+from depthbench.nn.fast_norm import rms_scale
+from depthbench.nn.kernels import holding
 from depthbench.nn.parameters import Start, constant
 from depthbench.nn.precision import at_least_float32
 from depthbench.nn.work import Work
@@ -78,7 +79,7 @@ def on_sphere(x: Float[Tensor, "b t d"], eps: float) -> Float[Tensor, "b t d"]:
     """``x / sqrt(mean(x²) + eps)``, in float32 or better."""
     x = at_least_float32(x)
     if holding():
-        return x * hold(torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+        return x * rms_scale(x.detach(), eps)
     return nn.functional.rms_norm(x, x.shape[-1:], None, eps)
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from depthbench.nn.kernels import hold, holding, no_autocast, plain_gradients
+from depthbench.nn.kernels import holding, no_autocast, plain_gradients
 
 
 def rms_norm_plain(
@@ -15,7 +15,7 @@ def rms_norm_plain(
     """``x / sqrt(mean(x²) + eps) ⊙ gain`` in the dtype of ``gain``."""
     same = x.to(gain.dtype)
     if holding():
-        return same * hold(torch.rsqrt(same.square().mean(-1, keepdim=True) + eps)) * gain
+        return same * rms_scale(same.detach(), eps) * gain
     return torch.nn.functional.rms_norm(same, gain.shape, gain, eps)
 
 

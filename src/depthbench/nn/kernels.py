@@ -42,7 +42,7 @@ def held() -> Iterator[None]:
 
 
 def hold(coefficient: Tensor) -> Tensor:
-    """``coefficient`` of a sum of states, or scale of a norm: without derivative inside `held`."""
+    """``coefficient`` of a sum of states: without derivative inside `held`."""
     return coefficient.detach() if holding() else coefficient
 
 

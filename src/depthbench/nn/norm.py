@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from depthbench.nn.fast_norm import rms_norm_fast, rms_norm_plain
-from depthbench.nn.kernels import fast, hold, holding
+from depthbench.nn.kernels import fast, holding
 from depthbench.nn.parameters import Parametrised, Start, constant
 
 
@@ -44,6 +44,5 @@ class LayerNorm(Parametrised):
         x = x.to(self.gain.dtype)
         if holding():
             centred = x - x.mean(-1, keepdim=True)
-            scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + self.eps)
-            return centred * hold(scale) * self.gain
+            return rms_norm_plain(centred, self.gain, self.eps)
         return nn.functional.layer_norm(x, self.gain.shape, self.gain, None, self.eps)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from depthbench.probes.result import Number, value
+
 DRAWS = 1000
 SHARE = 0.95
 
@@ -30,3 +32,18 @@ def interval(
         return None
     low, high = np.nanquantile(values, [(1 - SHARE) / 2, (1 + SHARE) / 2])
     return float(low), float(high)
+
+
+def estimated(
+    measure: Callable[[NDArray[np.float64]], float],
+    found: float,
+    rows: int,
+    seed: int,
+    *,
+    name: str,
+    title: str,
+    unit: str,
+) -> Number:
+    """``found`` with the interval of ``measure``."""
+    low, high = interval(measure, rows, seed) or (None, None)
+    return Number(name=name, title=title, unit=unit, value=value(found), low=low, high=high)

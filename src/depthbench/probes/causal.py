@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from depthbench.nn.precision import at_least_float32
-from depthbench.probes.bootstrap import interval
+from depthbench.probes.bootstrap import estimated
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.late import late_share
 from depthbench.probes.probe import Found, Probe
 from depthbench.probes.program import skip
-from depthbench.probes.result import Number, curve, matrix
+from depthbench.probes.result import curve, matrix
 from depthbench.probes.subject import Subject
 from depthbench.probes.walk import Step, Walker
 
@@ -77,13 +77,6 @@ class Causal(Probe):
         part = lab.joined(Effects(), lab.leading(layers))
         changes, sizes = part["changes"], part["sizes"]
         found = effects(changes, sizes)
-        share = late_share(found, self.threshold)
-        ends = interval(
-            lambda weights: late_share(effects(changes, sizes, weights), self.threshold),
-            sizes.shape[-1],
-            self.seed,
-        )
-        low, high = ends or (None, None)
         words = "block {row} left out: relative change of what block {column} adds"
         return Found(
             [
@@ -94,13 +87,14 @@ class Causal(Probe):
                     [_largest(one) for one in found],
                     words="block {} left out: largest relative change of a later block's update",
                 ),
-                Number(
+                estimated(
+                    lambda weights: late_share(effects(changes, sizes, weights), self.threshold),
+                    late_share(found, self.threshold),
+                    sizes.shape[-1],
+                    self.seed,
                     name="late_share",
                     title=f"Late pairs with an effect above {self.threshold:g}",
                     unit="share",
-                    value=None if np.isnan(share) else share,
-                    low=low,
-                    high=high,
                 ),
             ]
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from depthbench.probes.bootstrap import interval
+from depthbench.probes.bootstrap import estimated
 from depthbench.probes.causal import Causal
 from depthbench.probes.lab import Lab
 from depthbench.probes.lens import Lens
@@ -63,16 +63,15 @@ class Depth(Probe):
         rows = len(removal.tokens)
         every = np.ones(rows)
         kept = removal.kept(layers, self.tolerance, every)
-        ends = interval(lambda w: removal.kept(layers, self.tolerance, w), rows, self.seed)
-        low, high = ends or (None, None)
         numbers: list[Finding] = [
-            Number(
+            estimated(
+                lambda weights: removal.kept(layers, self.tolerance, weights),
+                kept,
+                rows,
+                self.seed,
                 name="kept",
                 title=f"Fewest blocks that keep the loss within {self.tolerance:.0%}",
                 unit=f"of {layers} blocks",
-                value=kept,
-                low=low,
-                high=high,
             )
         ]
         causal = _numbers(Causal(seed=self.seed).look(lab).findings)["late_share"]

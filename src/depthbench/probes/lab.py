@@ -168,9 +168,9 @@ class Lab:
         name, done = jobs[0][0].name, len(jobs) - len(missing)
         self.progress(name, done, len(jobs))
         coming = self.crew.each([jobs[number] for number in missing])
-        early: dict[int, Part] = {}
+        early, unknown = dict[int, Part](), set(missing)
         for number, place in enumerate(places):
-            if number not in missing:
+            if number not in unknown:
                 yield self._read(*place)
                 continue
             while number not in early:

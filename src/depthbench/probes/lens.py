@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from depthbench.nn.precision import at_least_float32
-from depthbench.probes.bootstrap import interval
+from depthbench.probes.bootstrap import estimated
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.loss import by_row, chunks
 from depthbench.probes.probe import Found, Probe
-from depthbench.probes.result import Number, curve
+from depthbench.probes.result import curve
 from depthbench.probes.subject import Session, Subject
 from depthbench.probes.walk import Walker
 
@@ -88,7 +88,6 @@ class Lens(Probe):
         def half(weights: np.ndarray) -> float:
             return half_depth((sums[1] * weights).sum(-1))
 
-        low, high = interval(half, len(tokens), self.seed) or (None, None)
         return Found(
             [
                 curve(
@@ -115,13 +114,14 @@ class Lens(Probe):
                     unit="share",
                     words="read at depth {}: share of the final best tokens",
                 ),
-                Number(
+                estimated(
+                    half,
+                    half_depth(divergence),
+                    len(tokens),
+                    self.seed,
                     name="half_depth",
                     title="Depth at which the lens reaches half of its divergence at depth 0",
                     unit="blocks",
-                    value=half_depth(divergence),
-                    low=low,
-                    high=high,
                 ),
             ]
         )

@@ -44,6 +44,17 @@ class Paths:
         return dots / whole.square().sum(-1).clamp(min=torch.finfo(whole.dtype).tiny)
 
 
+def look_back(
+    weights: Float[Tensor, "targets sources n"],
+) -> tuple[Float[Tensor, "targets sources n"], Float[Tensor, "targets n"]]:
+    """Shares of the weights' sizes over the sources, and ``Σ_i share_i (l - i)`` in sites."""
+    shares = weights.abs() / weights.abs().sum(1, keepdim=True)
+    targets = torch.arange(len(weights), device=weights.device).unsqueeze(1)
+    sources = torch.arange(weights.shape[1], device=weights.device)
+    back = (targets - sources).clamp(min=0).double()
+    return shares, (shares * back.unsqueeze(-1)).sum(1)
+
+
 @torch.no_grad()
 def paths_of(session: OwnSession) -> Paths:
     """Of every token of the session's batch."""

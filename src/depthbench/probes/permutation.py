@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from depthbench.probes.bootstrap import interval
+from depthbench.probes.bootstrap import estimated
 from depthbench.probes.lab import Lab
 from depthbench.probes.late import late_share
 from depthbench.probes.measures import Loss
 from depthbench.probes.probe import Found, Probe
 from depthbench.probes.program import swap
-from depthbench.probes.result import Number, curve, matrix
+from depthbench.probes.result import curve, matrix
 
 
 @final
@@ -39,8 +39,7 @@ class Permutation(Probe):
         def share(weights: NDArray[np.float64] | None = None) -> float:
             return late_share(self.scores(loss, pairs, layers, weights), self.threshold)
 
-        low, high = interval(share, len(loss.tokens), self.seed) or (None, None)
-        found, late = self.scores(loss, pairs, layers), share()
+        found = self.scores(loss, pairs, layers)
         words = "blocks {row} and {column} swapped: relative change of the loss"
         neighbours = np.diagonal(found, 1)
         return Found(
@@ -53,13 +52,14 @@ class Permutation(Probe):
                     unit="of the loss",
                     words="block {} swapped with the next: relative change of the loss",
                 ),
-                Number(
+                estimated(
+                    share,
+                    share(),
+                    len(loss.tokens),
+                    self.seed,
                     name="late_share",
                     title=f"Late pairs whose swap changes the loss by over {self.threshold:.0%}",
                     unit="share",
-                    value=None if np.isnan(late) else late,
-                    low=low,
-                    high=high,
                 ),
             ]
         )

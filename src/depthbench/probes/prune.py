@@ -54,7 +54,7 @@ def prune(
     `DepthbenchError` if the smaller model is not what the program without these blocks is.
     """
     measured, training = _split(text, config)
-    lab = Lab(subject, measured, Alone(subject, measured, Limits()), progress=progress)
+    lab = _lab(subject, measured, progress)
     kept = chosen(lab, keep, by)
     loss = Loss(lab, [program_of(kept, lab.layers)], lab.batches)
     small = subject.smaller(kept)
@@ -84,8 +84,12 @@ def prune(
     return small, found
 
 
+def _lab(subject: Subject, text: Text, progress: Progress) -> Lab:
+    return Lab(subject, text, Alone(subject, text, Limits()), progress=progress)
+
+
 def _loss(subject: Subject, text: Text, progress: Progress) -> Loss:
-    lab = Lab(subject, text, Alone(subject, text, Limits()), progress=progress)
+    lab = _lab(subject, text, progress)
     return Loss(lab, [], lab.batches)
 
 

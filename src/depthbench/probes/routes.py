@@ -8,7 +8,7 @@ from pydantic import Field
 
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.own import OwnSession, OwnSubject
-from depthbench.probes.paths import paths_of
+from depthbench.probes.paths import look_back, paths_of
 from depthbench.probes.probe import Found, Probe
 from depthbench.probes.result import Finding, Matrix, Number, counted_from, curve, table
 from depthbench.probes.subject import Subject
@@ -28,16 +28,11 @@ class Weights(Task):
         paths = paths_of(session)
         valid = session.batch.valid
         weights, shares = paths.weights()[:, :, valid], paths.shares()[:, :, valid]
-        chances = weights.abs() / weights.abs().sum(1, keepdim=True)
+        chances, looked = look_back(weights)
         entropy = -torch.special.xlogy(chances, chances).sum(1)
-        targets = torch.arange(len(weights)).unsqueeze(1)
-        back = (targets - torch.arange(weights.shape[1])).clamp(min=0).double()
-        looked = (chances * back.unsqueeze(-1)).sum(1)
-        positions = torch.zeros(len(weights), self.length, dtype=torch.float64)
-        counts = torch.zeros(self.length, dtype=torch.float64)
-        for number, (_, place) in enumerate(valid.nonzero().tolist()):
-            positions[:, place] += looked[:, number]
-            counts[place] += 1
+        places = valid.nonzero()[:, 1]
+        positions = looked.new_zeros(len(weights), self.length).index_add_(1, places, looked)
+        counts = places.bincount(minlength=self.length).double()
         found = {
             "weights": weights.sum(-1),
             "squares": weights.square().sum(-1),
@@ -70,7 +65,7 @@ class Running(Task):
 
 
 class FirstRow(Task):
-    """Tokens of the first row and how far each of them looks back at every site."""
+    """How far each of the first row's tokens looks back at every site."""
 
     name: ClassVar[str] = "first_row"
     most: int
@@ -80,14 +75,8 @@ class FirstRow(Task):
         assert isinstance(session, OwnSession)
         paths = paths_of(session)
         chosen = session.batch.valid[0].nonzero()[: self.most, 0]
-        weights = paths.weights()[:, :, 0, chosen].abs()
-        chances = weights / weights.sum(1, keepdim=True)
-        targets = torch.arange(len(weights)).unsqueeze(1)
-        back = (targets - torch.arange(weights.shape[1])).clamp(min=0).double()
-        return {
-            "back": (chances * back.unsqueeze(-1)).sum(1).cpu().numpy(),
-            "tokens": session.batch.tokens[0, chosen].cpu().numpy(),
-        }
+        _, back = look_back(paths.weights()[:, :, 0, chosen])
+        return {"back": back.cpu().numpy()}
 
 
 @final

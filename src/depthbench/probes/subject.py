@@ -86,12 +86,12 @@ class Session(ABC, Generic[S]):
     def depth_state(self, state: S) -> Float[Tensor, "n t w"]:
         """``z``: all streams side by side."""
 
+    @abstractmethod
     def with_depth_state(self, state: S, z: Float[Tensor, "n t w"]) -> S:
         """``state`` with ``z`` in place of its depth state.
 
         Raises `DepthbenchError` where the depth state is a mix of many tensors.
         """
-        raise NotImplementedError
 
     @contextmanager
     def differentiable(self) -> Iterator[None]:
