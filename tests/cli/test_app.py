@@ -1,5 +1,8 @@
 """The command as a whole: help, exit codes, interrupts."""
 
+import subprocess
+import sys
+
 import pytest
 
 from depthbench.cli import app as command
@@ -31,6 +34,16 @@ def test_the_help_lists_every_command(capsys: Capture, arguments: list[str]) -> 
     out, err = capsys.readouterr()
     assert err == ""
     assert [name for name in COMMANDS if name not in out] == []
+
+
+def test_the_help_imports_nothing_that_it_can_do_without() -> None:
+    program = "import sys; from depthbench.cli.app import build; build(); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    heavy = ("sympy", "transformers", "ray", "datasets", "matplotlib", "plotly")
+    heavy += ("torch.distributed.checkpoint", "torch.distributed.tensor", "torch._dynamo")
+    assert [name for name in heavy if name in done.stdout.split()] == []
 
 
 def test_main_exits_with_the_code(capsys: Capture) -> None:

@@ -8,7 +8,6 @@ from safetensors.torch import load_file, save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from depthbench.check.formula import evaluated
 from depthbench.check.law import Outcome, broken, held, none, within
 from depthbench.check.subject import SMALL, Subject, distance, tokens_of
 from depthbench.cost.flops import count_flops
@@ -98,6 +97,9 @@ def parameters(subject: Subject) -> Outcome:
     if real != counts.total:
         return broken(f"{real} parameters in a real model, {counts.total} on the meta device")
     card = Model.on_meta(config).design.card
+    # sympy takes long to import
+    from depthbench.check.formula import evaluated
+
     said = evaluated(card.own, subject.design, SMALL)
     if said is None:
         return broken(f"the card's own = '{card.own}' is no formula in L, d, m, kv_heads, head_dim")

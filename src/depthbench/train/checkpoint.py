@@ -19,12 +19,10 @@ from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
 
 from depthbench.config import Frozen, digest_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder
-from depthbench.train.parts import kinds_of, read_parts
 from depthbench.train.team import SUFFIX, Solo, Team
 
 FORMAT: Literal[2] = 2
@@ -81,6 +79,9 @@ class Checkpoint:
         parts = self.parts(name)
         if parts is None:
             return load_file(self.path / f"{name}{SUFFIX}")
+        # few checkpoints are in parts, and the library that reads them takes long to import
+        from depthbench.train.parts import kinds_of, read_parts
+
         found = {name: torch.empty_like(one, device="cpu") for name, one in kinds_of(parts).items()}
         read_parts(parts, found, alone=True)
         return found
@@ -151,7 +152,7 @@ def _reason(act: Callable[[], object]) -> str | None:
     """Why ``act`` could not write; None if it could."""
     try:
         act()
-    except (OSError, SafetensorError, CheckpointException) as error:
+    except (OSError, SafetensorError) as error:
         return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return None
 

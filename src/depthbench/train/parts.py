@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -15,8 +16,15 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 
 def write_parts(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Write what this process holds of ``tensors``; all processes of the group together."""
-    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    """Write what this process holds of ``tensors``; all processes of the group together.
+
+    Raises `OSError` in each of them if one cannot write.
+    """
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    try:
+        save(dict(tensors), storage_writer=writer)
+    except CheckpointException as error:
+        raise OSError(str(error)) from error
 
 
 def kinds_of(folder: Path) -> dict[str, Tensor]:

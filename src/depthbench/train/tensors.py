@@ -1,10 +1,21 @@
 """Tensors of which each process may hold a part."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def is_split(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether this process may hold a part alone."""
+    # it takes long to import, and commands that do not train need none of it
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -12,7 +23,7 @@ def whole(tensor: Tensor) -> Tensor:
 
     All processes must ask together.
     """
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_split(tensor) else tensor
 
 
 def norm_of(tensors: Iterable[Tensor]) -> Tensor:
@@ -35,5 +46,5 @@ def _by_kind(tensors: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     split: list[Tensor] = []
     plain: list[Tensor] = []
     for tensor in tensors:
-        (split if isinstance(tensor, DTensor) else plain).append(tensor)
+        (split if is_split(tensor) else plain).append(tensor)
     return split, plain

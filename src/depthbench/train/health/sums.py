@@ -6,7 +6,7 @@ reduced over processes where the parameters say that they are sharded, read once
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -21,10 +21,13 @@ from torch import (
     _foreach_sqrt,  # pyright: ignore[reportPrivateImportUsage]
     nn,
 )
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 
 from depthbench.nn.model import Model
+from depthbench.train.tensors import is_split
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Placement
 
 Blocks = list[list[nn.Parameter]]
 """The parameters of every block, bottom first."""
@@ -109,17 +112,19 @@ def _reduced(
     return total
 
 
-def _layout(tensor: Tensor) -> tuple[DeviceMesh, tuple[Placement, ...]] | None:
+def _layout(tensor: Tensor) -> "tuple[DeviceMesh, tuple[Placement, ...]] | None":
     """Mesh and placements of a tensor that processes share; None for one that is whole here."""
-    return (tensor.device_mesh, tensor.placements) if isinstance(tensor, DTensor) else None
+    return (tensor.device_mesh, tensor.placements) if is_split(tensor) else None
 
 
 def _local(tensor: Tensor) -> Tensor:
     """What this process holds of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_split(tensor) else tensor
 
 
-def _over_shards(part: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> Tensor:
+def _over_shards(part: Tensor, mesh: "DeviceMesh", placements: "tuple[Placement, ...]") -> Tensor:
     """Sum over the processes that hold different shards; copies count once."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
     kinds = [Partial() if one.is_shard() else Replicate() for one in placements]
     return DTensor.from_local(part, mesh, kinds).full_tensor()
