@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from depthbench.errors import DepthbenchError
-from depthbench.probes.result import Curve, Number, ProbeResult, matrix
+from depthbench.probes.result import Curve, Number, ProbeResult, curve, matrix
 from depthbench.report.probe_figures import curve_figure, file_name, map_figure
 from depthbench.report.probe_groups import curves, matrices, probed, scale_of
 from depthbench.report.probes import write_probes
@@ -206,6 +206,28 @@ def test_static_figures_hold_the_results_on_one_scale(groups: list[list[ProbeRes
     drawn = [np.asarray(line.get_ydata()).tolist() for line in axes.lines]
     assert [4, 3, 2, 1, 0] in drawn
     assert [6, 4, 2, 0] in drawn
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_nothing_of_a_figure_is_cut_off(count: int) -> None:
+    """Its margins are set by hand."""
+    wide = matrix("m", "Map", [[-1.23e-5, 7e-4], [2e-4, 1e-4]], ("reading site", "source"))
+    line = curve("c", "Curve", [-0.00012, 123.5e3], unit="nats/token")
+    models = probed([result("a", wide, line, of=subject(f"model {n}", 2))] for n in range(count))
+    [maps_of], [lines] = matrices(models, "a"), curves(models, "a")
+    for figure in (map_figure(maps_of), curve_figure(lines, marks(m.label for m in models))):
+        inches = figure.get_size_inches()
+        box = figure.get_tightbbox()
+        assert (box.min >= 0).all()
+        assert (box.max <= inches).all()
+        axes = [one.get_tightbbox() for one in figure.axes if one.get_visible()]
+        overlapping = [
+            (a, b)
+            for number, a in enumerate(axes)
+            for b in axes[:number]
+            if a is not None and b is not None and a.overlaps(b)
+        ]
+        assert overlapping == []
 
 
 def test_a_few_far_values_do_not_darken_a_map() -> None:

@@ -325,5 +325,8 @@ def plain(text: str) -> str:
 
 def save_figure(figure: Figure, target: str, kind: str) -> None:
     """Write ``figure`` to ``target`` as ``png`` or ``svg``, without a date."""
-    metadata = {"Date": None} if kind == "svg" else None
-    figure.savefig(target, format=kind, dpi=200, metadata=metadata)
+    options: dict[str, Any] = {"metadata": {"Date": None}}
+    if kind == "png":
+        # half the time of the default for a sixth more bytes
+        options = {"pil_kwargs": {"compress_level": 3}}
+    figure.savefig(target, format=kind, dpi=200, **options)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -30,6 +30,21 @@ from depthbench.report.style import Mark
 
 COLUMNS = 3
 """Heat maps in a row."""
+NAMES = 2
+"""Names of models in a row."""
+WIDE = 7.6
+LEFT, BOTTOM, TOP, HEAD, BAR, LINE = 1.0, 0.62, 0.4, 0.7, 1.35, 0.26
+"""Inches: of axis labels, a title, that of a figure too, a colour bar with its labels, and a row of
+names."""
+
+
+class Margins(NamedTuple):
+    """Around all axes, in inches."""
+
+    left: float = LEFT
+    bottom: float = BOTTOM
+    right: float = 0.2
+    top: float = TOP
 
 
 def write_probe_figures(
@@ -40,9 +55,6 @@ def write_probe_figures(
     with mpl.rc_context(STYLE):
         for name, draw in _drawings(models, style):
             figure = draw()
-            # laid out once for both files: that takes as long as drawing
-            figure.draw_without_rendering()
-            figure.set_layout_engine(None)
             for kind in ("png", "svg"):
                 path = folder / f"{name}.{kind}"
                 save_atomic(path, lambda target, f=figure, k=kind: save_figure(f, target, k))
@@ -57,8 +69,9 @@ def file_name(probe: str, finding: str) -> str:
 
 def curve_figure(together: Together[Curve], style: dict[str, Mark]) -> Figure:
     """One line a model; error bars where a curve has intervals."""
-    figure = Figure(figsize=(7.6, 4.2), layout="constrained")
-    axes = figure.subplots()
+    lines = math.ceil(len(together.sides) / NAMES) if len(together.sides) > 1 else 0
+    figure = Figure(figsize=(WIDE, 4.0 + LINE * lines))
+    [[axes]] = _grid(figure, 1, 1, Margins(bottom=BOTTOM + LINE * lines))
     for model, one in together.sides:
         mark = style[model.label]
         values = _array(one.values)
@@ -80,7 +93,7 @@ def curve_figure(together: Together[Curve], style: dict[str, Mark]) -> Figure:
     axes.set_ylabel(plain(together.measure))
     axes.set_title(together.title, parse_math=False)
     if len(together.sides) > 1:
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        figure.legend(loc="lower center", ncols=NAMES, frameon=False)
     return figure
 
 
@@ -89,9 +102,9 @@ def map_figure(together: Together[Matrix]) -> Figure:
     count = len(together.sides)
     columns = min(COLUMNS, count)
     rows = math.ceil(count / columns)
-    size = (4.0 * columns + 1.2, 3.7 * rows + 0.5)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
+    wide, high = 4.0 * columns + BAR, 3.7 * rows + 0.5
+    figure = Figure(figsize=(wide, high))
+    grid = _grid(figure, rows, columns, Margins(top=HEAD, right=BAR))
     scale = scale_of(together)
     drawn = list(grid.flat[:count])
     for axes in grid.flat[count:]:
@@ -101,7 +114,7 @@ def map_figure(together: Together[Matrix]) -> Figure:
             np.array([_array(line) for line in one.values]),
             origin="lower",
             aspect="auto",
-            interpolation="nearest",
+            interpolation="none",
             cmap=_colours(scale.diverging),
             vmin=scale.low,
             vmax=scale.high,
@@ -115,10 +128,33 @@ def map_figure(together: Together[Matrix]) -> Figure:
         if count > 1:
             axes.set_title(model.name, parse_math=False, fontsize=10.5)
         if axes is drawn[-1]:
-            figure.colorbar(image, ax=drawn, label=plain(together.measure))
+            tall = (high - BOTTOM - HEAD) / high
+            bar = figure.add_axes(((wide - BAR + 0.2) / wide, BOTTOM / high, 0.2 / wide, tall))
+            figure.colorbar(image, cax=bar, label=plain(together.measure))
     title = f"{together.title}. {scale.words}" if scale.words else together.title
     figure.suptitle(plain(title), x=0.01, ha="left", fontsize=11, wrap=True)
     return figure
+
+
+def _grid(figure: Figure, rows: int, columns: int, margins: Margins) -> Any:
+    """Axes with room in inches for their labels: a layout by measuring costs as much as drawing."""
+    width, height = figure.get_size_inches()
+    left, bottom, right, top = margins
+    wide = (width - left - right - (columns - 1) * LEFT) / columns
+    high = (height - bottom - top - (rows - 1) * (TOP + BOTTOM)) / rows
+    return figure.subplots(
+        rows,
+        columns,
+        squeeze=False,
+        gridspec_kw={
+            "left": left / width,
+            "right": 1 - right / width,
+            "bottom": bottom / height,
+            "top": 1 - top / height,
+            "wspace": LEFT / wide,
+            "hspace": (TOP + BOTTOM) / high,
+        },
+    )
 
 
 def _drawings(
