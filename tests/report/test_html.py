@@ -192,10 +192,20 @@ def test_another_folder_leaves_the_study_untouched(tmp_path: Path) -> None:
     folder = write_study(tmp_path / "study", rich_rows()[:6])
     before = {path.name for path in folder.iterdir()}
     files = write_report(folder, out=tmp_path / "elsewhere")
+    assert "Published curves" not in Page(files.html.read_text(encoding="utf-8")).words
     assert files.html == tmp_path / "elsewhere" / "report.html"
     assert all(path.parent == tmp_path / "elsewhere" / "figures" for path in files.figures)
     assert all(path.exists() for path in (*files.figures, files.html, files.verdict))
     assert {path.name for path in folder.iterdir()} == before
+
+
+def test_a_report_that_is_written_again_keeps_published_curves(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "study", rich_rows()[:6])
+    (folder / "report.html").write_text(render(load(folder), with_published=True))
+    again = write_report(folder)
+    assert "Published curves" in Page(again.html.read_text(encoding="utf-8")).words
+    asked = write_report(folder, published=False)
+    assert "Published curves" not in Page(asked.html.read_text(encoding="utf-8")).words
 
 
 def refused(folder: Path) -> str:

@@ -22,6 +22,9 @@ from depthbench.report.study import StudyData, depths, load, published
 from depthbench.report.study_probe_plots import study_plots
 from depthbench.report.style import Mark, marks
 
+SHOWS_PUBLISHED = Markup('<meta name="depthbench-published" content="yes">')
+"""In a page with published curves, so that who writes it again can keep them."""
+
 
 class ReportFiles(NamedTuple):
     """Where a report lies."""
@@ -31,15 +34,20 @@ class ReportFiles(NamedTuple):
     figures: list[Path]
 
 
-def write_report(folder: Path, published: bool = False, out: Path | None = None) -> ReportFiles:
+def write_report(
+    folder: Path, published: bool | None = None, out: Path | None = None
+) -> ReportFiles:
     """Write ``report.html``, ``verdict.json`` and ``figures/*.png|svg`` of the study in ``folder``.
 
-    ``published`` lays the published 400M curves below ours, in a panel of their own; ``out`` is
-    the folder to write to, the study's own by default. Works on a study with some trials
-    missing. Raises `DepthbenchError` when ``folder`` is no study or no trial has finished.
+    ``published`` lays the published 400M curves below ours, in a panel of their own; None = as the
+    page that is written over did. ``out`` is the folder to write to, the study's own by default.
+    Works on a study with some trials missing. Raises `DepthbenchError` when ``folder`` is no study
+    or no trial has finished.
     """
     study = load(folder)
     target = out or folder
+    if published is None:
+        published = _shows_published(target / "report.html")
     files = ReportFiles(
         html=target / "report.html",
         verdict=target / "verdict.json",
@@ -62,6 +70,7 @@ def render(study: StudyData, with_published: bool = False, target: Path = Path()
         verdict=study.verdict,
         ours={design.label for design in study.verdict.designs},
         published=published() if with_published else None,
+        shows_published=SHOWS_PUBLISHED,
         depths=depths(study.verdict),
         panels=panels(study),
         domains=facts.domains(study.rows),
@@ -93,6 +102,13 @@ def render_page(
             **values,
         )
     )
+
+
+def _shows_published(page: Path) -> bool:
+    try:
+        return SHOWS_PUBLISHED in page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 @cache
