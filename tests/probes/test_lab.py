@@ -67,6 +67,15 @@ def test_two_processes_measure_the_same_bits() -> None:
     assert data(alone) == data(together)
 
 
+def broken() -> Subject:
+    raise DepthbenchError("no model is here. Name another one")
+
+
+def test_a_worker_that_cannot_load_says_why() -> None:
+    with pytest.raises(DepthbenchError, match=r"^no model is here\. Name another one$"):
+        run_probes(subject(), TEXT, parse_probes("lens"), make=broken, workers=2)
+
+
 def test_finished_parts_are_taken_up(tmp_path: Path) -> None:
     """A damaged result is measured again, one of other options too; others are not."""
     one, said = subject(), []

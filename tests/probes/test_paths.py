@@ -9,8 +9,8 @@ import torch
 from depthbench.designs import REGISTRY
 from depthbench.probes.batch import Batch
 from depthbench.probes.mixing import effective_rank
-from depthbench.probes.own import OwnSubject
-from depthbench.probes.paths import paths_of
+from depthbench.probes.own import OwnSession, OwnSubject
+from depthbench.probes.paths import Paths, look_back, paths_of
 from depthbench.probes.result import ProbeResult
 from depthbench.probes.routes import Routes
 from depthbench.probes.streams import Streams
@@ -78,6 +78,25 @@ def test_the_probe_of_routes() -> None:
     assert by_token[4] == pytest.approx(2.0)
     places = result.curve("back_by_position")
     assert places.places == tuple(float(n) for n in range(12))
+
+
+def test_paths_of_a_batch_are_formed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def heard(session: OwnSession) -> Paths:
+        seen.append(session.batch.documents)
+        return paths_of(session)
+
+    monkeypatch.setattr("depthbench.probes.routes.paths_of", heard)
+    lab = lab_of(random_own("hc", LAYERS), UNEQUAL)
+    result = Routes(shown=3).run(lab)
+    assert seen == [batch.documents for batch in UNEQUAL.batches]
+    [first, *_] = UNEQUAL.batches
+    session = lab.subject.session(first)
+    assert isinstance(session, OwnSession)
+    _, back = look_back(paths_of(session).weights()[:, :, 0, :3])
+    shown = np.array(result.matrix("back_by_token").values, dtype=float)
+    np.testing.assert_allclose(shown, back.numpy(), rtol=1e-12)
 
 
 def test_batches_of_unequal_rows() -> None:

@@ -15,12 +15,12 @@ from depthbench.probes.angular import Angular
 from depthbench.probes.causal import Causal
 from depthbench.probes.cka import CKA
 from depthbench.probes.contribution import Contribution
-from depthbench.probes.depth import Depth
+from depthbench.probes.depth import Depth, verdict
 from depthbench.probes.jacobian import Jacobian
 from depthbench.probes.lens import Lens
 from depthbench.probes.permutation import Permutation
 from depthbench.probes.probe import Probe
-from depthbench.probes.result import ProbeResult
+from depthbench.probes.result import Number, ProbeResult
 from depthbench.probes.usefulness import Usefulness
 from tests.probes.small import in_batches, lab_of, random_own, rows
 
@@ -83,6 +83,29 @@ def test_a_later_half_that_does_nothing(design: Any) -> None:
     assert depth.number("kept").value == LAYERS // 2
     assert depth.number("half_depth").value <= LAYERS // 2
     assert "4 of 8 blocks keep the loss" in depth.words[0]
+
+
+@pytest.mark.parametrize(
+    ("layers", "kept", "words"),
+    [
+        (1, 0, "The only block can go without loss."),
+        (1, 1, "The only block cannot go without loss."),
+        (4, 0, "The loss is kept without any of the 4 blocks."),
+        (4, 1, "1 of 4 blocks keeps the loss."),
+        (4, 3, "3 of 4 blocks keep the loss."),
+        (4, 4, "None of the 4 blocks can go without loss."),
+    ],
+)
+def test_what_is_kept_in_words(layers: int, kept: int, words: str) -> None:
+    nothing = Number(name="none", title="None", value=None)
+    assert verdict(layers, kept, nothing, nothing, nothing) == words
+
+
+def test_one_block_that_does_nothing_alone() -> None:
+    result = found(silenced(random_own("prenorm", 1), [0]), Depth())
+    assert result.number("kept").value == 0
+    assert result.number("kept").unit == "of 1 block"
+    assert result.words[0].startswith("The only block can go without loss")
 
 
 def test_one_block_that_does_nothing_amid_others() -> None:

@@ -1,5 +1,6 @@
 """Measurements in several processes, each with the subject to itself."""
 
+import functools
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,8 @@ from depthbench.probes.walk import Limits
 Make = Callable[[], Subject]
 """Loads the subject anew: a function of a module or a partial of one, for it goes to processes."""
 
-_here: list[Alone] = []
+_make: list[Callable[[], Alone]] = []
+"""Of this process, if it is a worker."""
 
 
 @final
@@ -71,8 +73,9 @@ def crew_of(
 def _begin(make: Make, text: Text, limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare_process()
-    _here.append(Alone(make(), text, limits))
+    # it loads at its first job: what goes wrong then is that job's error and told as such
+    _make.append(functools.cache(lambda: Alone(make(), text, limits)))
 
 
 def _measure(task: Task, batches: tuple[int, ...]) -> Part:
-    return _here[0].measure(task, batches)
+    return _make[0]().measure(task, batches)

@@ -71,7 +71,7 @@ class Depth(Probe):
                 self.seed,
                 name="kept",
                 title=f"Fewest blocks that keep the loss within {self.tolerance:.0%}",
-                unit=f"of {layers} blocks",
+                unit="of 1 block" if layers == 1 else f"of {layers} blocks",
             )
         ]
         causal = _numbers(Causal(seed=self.seed).look(lab).findings)["late_share"]
@@ -133,12 +133,7 @@ def _numbers(findings: Sequence[Finding]) -> dict[str, Number]:
 
 def verdict(layers: int, kept: int, causal: Number, swaps: Number, lens: Number) -> str:
     """The numbers in one sentence, and whether they agree."""
-    spare = layers - kept
-    parts = [
-        f"{kept} of {layers} blocks keep the loss"
-        if spare
-        else f"none of the {layers} blocks can go without loss"
-    ]
+    parts = [_kept_in_words(layers, kept)]
     if causal.value is not None:
         parts.append(f"{causal.value:.0%} of late pairs depend on each other")
     if swaps.value is not None:
@@ -147,3 +142,13 @@ def verdict(layers: int, kept: int, causal: Number, swaps: Number, lens: Number)
         parts.append(f"the lens has lost half of its divergence by depth {lens.value:.1f}")
     text = "; ".join(parts)
     return text[0].upper() + text[1:] + "."
+
+
+def _kept_in_words(layers: int, kept: int) -> str:
+    if layers == 1:
+        return f"the only block {'cannot' if kept else 'can'} go without loss"
+    if kept == layers:
+        return f"none of the {layers} blocks can go without loss"
+    if kept == 0:
+        return f"the loss is kept without any of the {layers} blocks"
+    return f"{kept} of {layers} blocks {'keeps' if kept == 1 else 'keep'} the loss"

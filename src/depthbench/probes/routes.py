@@ -21,6 +21,8 @@ class Weights(Task):
     name: ClassVar[str] = "weights"
     length: int
     """Of the longest row, in any batch."""
+    shown: int
+    """Tokens of document 0 whose look-back is kept one by one."""
 
     def measure(self, walker: Walker, subject: Subject) -> Part:
         session = walker.session
@@ -30,15 +32,20 @@ class Weights(Task):
         weights, shares = paths.weights()[:, :, valid], paths.shares()[:, :, valid]
         chances, looked = look_back(weights)
         entropy = -torch.special.xlogy(chances, chances).sum(1)
-        places = valid.nonzero()[:, 1]
+        rows, places = valid.nonzero().unbind(1)
         positions = looked.new_zeros(len(weights), self.length).index_add_(1, places, looked)
         counts = places.bincount(minlength=self.length).double()
+        first = looked.new_zeros(len(weights), self.shown)
+        if 0 in session.batch.documents:
+            own = looked[:, rows == session.batch.documents.index(0)][:, : self.shown]
+            first[:, : own.shape[1]] = own
         found = {
             "weights": weights.sum(-1),
             "squares": weights.square().sum(-1),
             "shares": shares.sum(-1),
             "entropy": entropy.sum(-1),
             "back": looked.sum(-1),
+            "first": first,
             "positions": positions,
             "counts": counts,
         }
@@ -62,21 +69,6 @@ class Running(Task):
             total = float("nan") if weight is None else weight[session.batch.valid].double().sum()
             found.append(float(total))
         return {"sums": np.array(found)}
-
-
-class FirstRow(Task):
-    """How far each of the first row's tokens looks back at every site."""
-
-    name: ClassVar[str] = "first_row"
-    most: int
-
-    def measure(self, walker: Walker, subject: Subject) -> Part:
-        session = walker.session
-        assert isinstance(session, OwnSession)
-        paths = paths_of(session)
-        chosen = session.batch.valid[0].nonzero()[: self.most, 0]
-        _, back = look_back(paths.weights()[:, :, 0, chosen])
-        return {"back": back.cpu().numpy()}
 
 
 @final
@@ -107,7 +99,7 @@ class Routes(Probe):
     def look(self, lab: Lab) -> Found:
         batches = lab.leading(2 * lab.layers + 1)
         longest = max(batch.tokens.shape[1] for batch in lab.text.batches)
-        part = lab.summed(Weights(length=longest), batches)
+        part = lab.summed(Weights(length=longest, shown=self.shown), batches)
         tokens = part["tokens"]
         mean = part["weights"] / tokens
         spread = np.sqrt(np.clip(part["squares"] / tokens - mean**2, 0, None))
@@ -161,8 +153,7 @@ class Routes(Probe):
         known = part["counts"] > 0
         by_place = part["positions"][:, known].mean(0) / part["counts"][known]
         places = tuple(float(one) for one in np.nonzero(known)[0])
-        single = lab.summed(FirstRow(most=self.shown), [0])
-        back = single["back"]
+        back = part["first"][:, : int(lab.text.batches[0].valid[0].sum())]
         return [
             curve(
                 "back_by_position",
