@@ -1,6 +1,7 @@
 """`depthbench probe`: where results and pages go, of one model, a study, and several models."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import tomli_w
 from depthbench.cli.app import execute
 from depthbench.cli.probe import count_of
 from depthbench.errors import DepthbenchError
+from depthbench.probes.angular import Angular
+from depthbench.probes.causal import Causal
+from depthbench.probes.lens import Lens
 from depthbench.probes.run import read_results
 from depthbench.probes.study import trials_of
 from tests.report.page import Page
@@ -87,7 +91,73 @@ def test_two_models_in_one_folder_are_refused(root: Path, capsys: Capture) -> No
     assert "would both lie in" in capsys.readouterr().err
 
 
+def test_two_studies_have_a_page_each(root: Path, capsys: Capture) -> None:
+    study, other, out = root / "runs" / "small", root / "runs" / "other", root / "two"
+    shutil.copytree(study, other)
+    # the same trials, so one of them is enough to tell the studies apart
+    first, second = trials_of(other)
+    rows = (other / "results.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (other / "results.jsonl").write_text("".join(one for one in rows if second.id not in one))
+    capsys.readouterr()
+    assert execute(["probe", str(study), str(other), *OPTIONS, "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert len(maps_of(out / "small" / "report.html")) == 2
+    assert len(maps_of(out / "other" / "report.html")) == 1
+    assert len(maps_of(out / "other" / first.id / "report.html")) == 1
+    assert not (out / "report.html").exists()
+    assert f"Report: {out / 'other' / 'report.html'}" in said
+    shutil.copytree(other, root / "else" / "small")
+    named = [str(study), str(root / "else" / "small")]
+    assert execute(["probe", *named, *OPTIONS, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert f"would both lie in {out / 'small'}" in error
+    assert "--out" in error
+
+
+def test_the_page_shows_what_the_folder_holds_of_the_text(root: Path, capsys: Capture) -> None:
+    study, out = root / "runs" / "small", root / "kept"
+    trial = str(study / "trials" / trials_of(study)[0].id)
+
+    def shown(probes: str, length: str) -> list[str]:
+        asked = ["--probes", probes, "--tokens", "96", "--length", length, "--out", str(out)]
+        capsys.readouterr()
+        assert execute(["probe", trial, *asked, "--json"]) == 0
+        assert [one["probe"] for one in json.loads(capsys.readouterr().out)] == probes.split(",")
+        words = Page((out / "report.html").read_text(encoding="utf-8")).words
+        titles = {"lens": Lens.title, "causal": Causal.title, "angular": Angular.title}
+        return [name for name, title in titles.items() if title in words]
+
+    assert shown("causal,lens", "16") == ["lens", "causal"]
+    assert shown("lens", "16") == ["lens", "causal"]
+    (out / "causal.json").write_text("{", encoding="utf-8")
+    assert shown("angular", "16") == ["lens", "angular"]
+    # of another text
+    assert shown("angular", "8") == ["angular"]
+    assert {one.name for one in out.glob("*.json")} == {"causal.json", "lens.json", "angular.json"}
+
+
+def test_parts_of_a_model_of_ours_are_not_to_be_named(root: Path, capsys: Capture) -> None:
+    study = root / "runs" / "small"
+    trial = str(study / "trials" / trials_of(study)[0].id)
+    for flag in ("blocks", "norm", "head"):
+        assert execute(["probe", trial, *OPTIONS, f"--{flag}", "model.x"]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"depthbench: --{flag} model.x: {trial} is no Hugging Face model")
+        assert line.endswith(f"Leave --{flag} out")
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_model_without_a_name(name: str, capsys: Capture) -> None:
+    for command in (["probe", name], ["prune", name, "--keep", "1", "--out", "nowhere"]):
+        assert execute(command) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "names nothing. Name a trial of ours, a Hugging Face folder" in line
+
+
 def test_tokens_are_numbers() -> None:
-    assert [count_of(text) for text in ("4096", "64k", "1.5M")] == [4096, 65536, 1572864]
+    assert [count_of(text) for text in ("4096", "64k", "1.5M", "2")] == [4096, 65536, 1572864, 2]
     with pytest.raises(DepthbenchError, match="tokens = 'many' is no number"):
         count_of("many")
+    for few in ("0", "1", "-5"):
+        with pytest.raises(DepthbenchError, match=f"tokens = '{few}': at least 2 .*--tokens 4096"):
+            count_of(few)

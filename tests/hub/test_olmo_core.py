@@ -19,6 +19,7 @@ from depthbench.hub.olmo_core import read_olmo_core, write_olmo_core
 from depthbench.hub.olmo_names import NORMS
 from depthbench.nn.branch import Backbone
 from depthbench.nn.model import Model, ModelConfig
+from depthbench.probes.load import Parts, load
 from depthbench.probes.own import OwnSubject
 from depthbench.shapes import Shape
 
@@ -102,7 +103,9 @@ def test_it_is_a_subject(tmp_path: Path) -> None:
     subject = depthbench.load(tmp_path / "x")
     assert isinstance(subject, OwnSubject)
     assert (subject.facts.kind, subject.facts.streams, subject.layers) == ("olmo-core", 4, 3)
-    subject.smaller([0, 2]).write(tmp_path / "small", {})
+    with pytest.raises(DepthbenchError, match=r"--head lm_head: .* is no Hugging Face model"):
+        load(tmp_path / "x", parts=Parts(head="lm_head"))
+    subject.smaller([0, 2]).write(tmp_path / "small")
     assert depthbench.load(tmp_path / "small").layers == 2
 
 

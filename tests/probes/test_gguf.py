@@ -24,7 +24,7 @@ from depthbench.probes.causal import Causal
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.lab import Alone, Lab
 from depthbench.probes.lens import Lens
-from depthbench.probes.load import Opened, load, open_model
+from depthbench.probes.load import Opened, Parts, load, open_model
 from depthbench.probes.loss import token_losses
 from depthbench.probes.measures import Loss
 from depthbench.probes.pretrained import Place, _tokenizer, quiet
@@ -140,7 +140,7 @@ def test_quantised_weights_are_said_and_read_as_they_are(
 def test_fewer_blocks_are_written_as_a_folder(dtype: str, tmp_path: Path) -> None:
     written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
     small = load(tmp_path / "tiny.gguf", dtype=dtype).smaller([0, 2, 3])
-    small.write(tmp_path / "small", {})
+    small.write(tmp_path / "small")
     again = load(tmp_path / "small", dtype=dtype)
     assert again.facts.weights_hash == small.facts.weights_hash
     found, right = (one.session(ROWS).own_logits() for one in (again, small))
@@ -157,7 +157,8 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF but no more")
-    with pytest.raises(DepthbenchError, match=r"broken\.gguf: the model cannot be read") as error:
+    words = r"broken\.gguf: the file cannot be read: .* Fetch the file again"
+    with pytest.raises(DepthbenchError, match=words) as error:
         load(tmp_path / "broken.gguf")
     assert "\n" not in str(error.value)
 
@@ -182,6 +183,25 @@ def opened() -> Opened:
     path = smollm()
     assert path is not None
     return open_model(path)
+
+
+@pytest.mark.parametrize("share", [0, 0.02, 0.5])
+def test_a_file_that_is_cut_off(share: float, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    written(path, gguf.GGMLQuantizationType.F32)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    words = r"tiny\.gguf: the .* cannot be read: .* Fetch the file again, or name a Hugging Face"
+    with pytest.raises(DepthbenchError, match=words):
+        load(path)
+
+
+def test_its_parts_can_be_named(tmp_path: Path) -> None:
+    written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.F32)
+    parts = Parts(blocks="model.layers", norm="model.norm", head="lm_head")
+    assert load(tmp_path / "tiny.gguf", parts=parts).layers == 4
+    with pytest.raises(DepthbenchError, match=r"--blocks layers is no list .* model\.layers \(4\)"):
+        load(tmp_path / "tiny.gguf", parts=Parts(blocks="layers"))
 
 
 @real

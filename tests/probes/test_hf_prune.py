@@ -1,5 +1,6 @@
 """Smaller Hugging Face models: what they compute, and that plain transformers reads them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from depthbench.cli.app import execute
 from depthbench.errors import DepthbenchError
 from depthbench.probes.batch import Batch
 from depthbench.probes.huggingface import HuggingFaceSubject
@@ -29,7 +31,7 @@ def test_a_smaller_model_is_the_program(family: str, tmp_path: Path) -> None:
     assert small.facts.layers == 3
     assert small.facts.notes == ("blocks 0, 1, 3 of 4",)
     assert hash_of(subject.model) == subject.facts.weights_hash
-    small.write(tmp_path / "small", {"kept": [0, 1, 3]})
+    small.write(tmp_path / "small")
     read: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "small")
     close(read(batch.tokens, use_cache=False).logits, right)
     assert read.config.num_hidden_layers == 3
@@ -44,15 +46,25 @@ def test_it_is_written_whole_with_its_tokenizer(tmp_path: Path) -> None:
     place = saved(tmp_path / "model")
     subject = load(place)
     small = subject.smaller([0, 2])
-    small.write(tmp_path / "out" / "small", {"by": "hand"})
+    small.write(tmp_path / "out" / "small")
     coder = transformers.AutoTokenizer.from_pretrained(tmp_path / "out" / "small")
     words = "the depth of a model"
     whole = transformers.AutoTokenizer.from_pretrained(place)
     assert coder(words)["input_ids"] == whole(words)["input_ids"]
-    assert '"by": "hand"' in (tmp_path / "out" / "small" / "depthbench.json").read_text()
     with pytest.raises(DepthbenchError, match=r"small cannot be written: .* Name another"):
-        small.write(tmp_path / "out" / "small", {})
+        small.write(tmp_path / "out" / "small")
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["small"]
+
+
+def test_the_command_leaves_its_facts_once(tmp_path: Path) -> None:
+    place, out = saved(tmp_path / "model"), tmp_path / "small"
+    (tmp_path / "words.txt").write_text("the depth of a model\n" * 50)
+    asked = ["--keep", "3", "--by", "angular", "--tokens", "64", "--length", "16"]
+    asked += ["--data", str(tmp_path / "words.txt"), "--out", str(out)]
+    assert execute(["prune", str(place), *asked]) == 0
+    assert json.loads((out / "prune.json").read_text())["by"] == "angular"
+    files = {one.name for one in out.glob("*.json")}
+    assert files - {one.name for one in place.glob("*.json")} == {"prune.json"}
 
 
 def test_types_of_blocks_go_along() -> None:

@@ -1,5 +1,7 @@
 """Models of Hugging Face folders, and their text."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +153,10 @@ def test_names_of_parts_reach_the_model(folder: Path) -> None:
     [
         ("no.gguf", "no.gguf is not there. Check the name of the file"),
         ("nothing", "nothing is not there. Name a trial of ours"),
-        ("empty", "empty is a folder without a model"),
+        ("empty", "empty is a folder without a model.*Name a trial of ours"),
         ("encoder", "is a t5, an encoder with a decoder"),
-        ("strange", "the model cannot be read"),
-        ("broken", r"config\.json cannot be read"),
+        ("strange", "its config cannot be read.*model type `no-such-family`.*Mend config.json"),
+        ("broken", r"config\.json cannot be read.*Copy its files again"),
         ("file.txt", "file.txt is no model. Name a trial of ours"),
     ],
 )
@@ -172,6 +174,67 @@ def test_what_is_no_model_is_said_in_one_line(source: str, words: str, tmp_path:
     with pytest.raises(DepthbenchError, match=words) as error:
         load(tmp_path / source)
     assert "\n" not in str(error.value)
+
+
+def changed(folder: Path, into: Path, **settings: Any) -> Path:
+    """A copy of a model's folder with another config."""
+    shutil.copytree(folder, into)
+    data = json.loads((into / "config.json").read_text())
+    (into / "config.json").write_text(json.dumps(data | settings))
+    return into
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"intermediate_size": 12},
+            r"no weights that fit model\.layers\.0\.mlp\.down_proj\.weight \(it holds \[32, 48\], "
+            r"its config wants \[32, 12\]\) and 11 more.* Copy its files again",
+        ),
+        (
+            {"num_hidden_layers": "many"},
+            "'num_hidden_layers' expected int, got str .value: 'many'.*Mend config.json",
+        ),
+        ({"num_attention_heads": 5}, "32. is not a multiple of .* heads .5.*Mend config.json"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers = 0, but probes need 1 block or more. Mend"),
+    ],
+)
+def test_configs_that_do_not_fit_name_the_setting_and_what_helps(
+    settings: dict[str, Any], words: str, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DepthbenchError, match=words) as error:
+        load(changed(folder, tmp_path / "model", **settings))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("left", [0, 4, 2000])
+def test_weights_that_are_cut_off(left: int, folder: Path, tmp_path: Path) -> None:
+    path = changed(folder, tmp_path / "model") / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:left])
+    words = "model: the model cannot be read: .* Copy its files again, or save it anew"
+    with pytest.raises(DepthbenchError, match=words) as error:
+        load(path.parent)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
+def test_tokenizers_that_are_none(content: str, folder: Path, tmp_path: Path) -> None:
+    path = changed(folder, tmp_path / "model") / "tokenizer.json"
+    path.write_text(content)
+    words = "its tokenizer cannot be read: .* Put the tokenizer.json that the model was trained"
+    with pytest.raises(DepthbenchError, match=words) as error:
+        open_model(path.parent).text(TextConfig(paths=texts(tmp_path), tokens=60, length=16))
+    assert "\n" not in str(error.value)
+
+
+def test_text_in_another_encoding_says_what_helps(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait " * 40)
+    words = "latin.txt: byte 3 is no valid UTF-8.* Save the text as UTF-8, or name other text with"
+    config = TextConfig(paths=(str(tmp_path / "latin.txt"),), tokens=60, length=16)
+    with pytest.raises(DepthbenchError, match=words) as error:
+        open_model(folder).text(config)
+    assert "bytes'" not in str(error.value)
 
 
 def test_a_name_without_an_owner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
 from depthbench.machine import prepare_process
 from depthbench.probes import parse_probes
-from depthbench.probes.load import Opened, Parts, load, open_model
+from depthbench.probes.load import Opened, Parts, folder_of, load, open_model
 from depthbench.probes.probe import Probe
 from depthbench.probes.result import Number, ProbeResult
-from depthbench.probes.run import run_probes
+from depthbench.probes.run import kept_results, run_probes
 from depthbench.probes.study import FOLDER, trials_of
-from depthbench.probes.text import TextConfig
+from depthbench.probes.text import SHORTEST, TextConfig
 
 EXAMPLE = """Examples:
 
@@ -49,6 +49,8 @@ class Target(NamedTuple):
     folder: Path
     study: Path | None = None
     """Folder of the study that it was named by."""
+    page: Path | None = None
+    """Folder of the page that shows that study's models side by side."""
 
 
 def register(app: typer.Typer) -> None:
@@ -119,27 +121,38 @@ def probe(
     todo = list(_targets(models, out))
     console = Console(stderr=True)
     found: list[list[ProbeResult]] = []
+    kept: list[list[ProbeResult]] = []
     try:
         for one in todo:
             make = partial(open_model, one.source, device=device, dtype=dtype, parts=parts)
             found.append(_probe(make, config, chosen, one.folder, workers, console))
+            kept.append(kept_results(one.folder, found[-1], partial(_say, console)))
     except KeyboardInterrupt:
         console.print("Stopped: what is measured is kept. The same command goes on.")
         return 130
-    _answer(found, _pages(found, todo, compare, out), as_json)
+    _answer(found, _pages(kept, todo, compare, out), as_json)
     return 0
 
 
 def count_of(text: str) -> int:
-    """``4096``, ``64k`` = 65536, ``1M`` = 1048576; raises `DepthbenchError` for anything else."""
+    """``4096``, ``64k`` = 65536, ``1M`` = 1048576.
+
+    Raises `DepthbenchError` for anything else, and for fewer tokens than a row has.
+    """
     unit = {"k": 2**10, "m": 2**20}.get(text[-1:].lower(), 1)
     number = text[:-1] if unit > 1 else text
     try:
-        return round(float(number) * unit)
+        count = round(float(number) * unit)
     except (ValueError, OverflowError):
         raise DepthbenchError(
             f"tokens = '{text}' is no number. Write it as 4096, 64k or 1M"
         ) from None
+    if count < SHORTEST:
+        raise DepthbenchError(
+            f"tokens = '{text}': at least {SHORTEST} are needed, one to read and one to predict. "
+            "Ask for more, such as --tokens 4096"
+        )
+    return count
 
 
 def _targets(models: Sequence[str], out: Path | None) -> Iterator[Target]:
@@ -149,25 +162,30 @@ def _targets(models: Sequence[str], out: Path | None) -> Iterator[Target]:
     """
     taken: dict[Path, str] = {}
     for model in models:
-        for one in _targets_of(model, out, many=len(models) > 1):
-            if (place := one.folder.resolve()) in taken:
+        targets = list(_targets_of(model, out, many=len(models) > 1))
+        places = [(one.folder, one.source) for one in targets]
+        places += [(page, model) for page in {one.page for one in targets} if page is not None]
+        for folder, source in places:
+            if (place := folder.resolve()) in taken:
                 raise DepthbenchError(
-                    f"the results of {one.source} and {taken[place]} would both lie in "
-                    f"{one.folder}. Name each model once, or probe them with an --out of their own"
+                    f"the results of {source} and {taken[place]} would both lie in {folder}. "
+                    "Name each model once, or probe them with an --out of their own"
                 )
-            taken[place] = one.source
-            yield one
+            taken[place] = source
+        yield from targets
 
 
 def _targets_of(model: str, out: Path | None, many: bool) -> Iterator[Target]:
-    folder = user_path(model)
+    folder = folder_of(model)
     if (folder / "trials").is_dir():
         rows = trials_of(folder)
         if not rows:
             raise DepthbenchError(f"{folder}: no trial is finished. Train the study first")
+        page = folder / FOLDER
+        if out is not None:
+            page = out / folder.resolve().name if many else out
         for row in rows:
-            place = (out or folder / FOLDER) / row.id
-            yield Target(str(folder / "trials" / row.id), place, folder)
+            yield Target(str(folder / "trials" / row.id), page / row.id, folder, page)
     elif (folder / "checkpoints").is_dir():
         own = folder.parents[1] if folder.parent.name == "trials" else None
         place = folder / FOLDER if own is None else own / FOLDER / folder.name
@@ -194,8 +212,7 @@ def _probe(
     subject = opened.subject
 
     def say(words: str) -> None:
-        named = f"{subject.facts.label}: {words}"
-        console.print(named, highlight=False, markup=False, soft_wrap=True)
+        _say(console, f"{subject.facts.label}: {words}")
 
     if text.facts.tokens < config.tokens // 2:
         say(f"the text has {text.facts.tokens} tokens of the {config.tokens} that were asked for")
@@ -204,6 +221,10 @@ def _probe(
         return run_probes(
             subject, text, probes, folder, make=again, workers=workers, progress=hear, say=say
         )
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -235,7 +256,7 @@ class Bars:
 
 
 def _pages(
-    found: Sequence[Sequence[ProbeResult]],
+    kept: Sequence[Sequence[ProbeResult]],
     targets: Sequence[Target],
     compare: bool,
     out: Path | None,
@@ -246,19 +267,19 @@ def _pages(
     from depthbench.report.probes import write_probes
 
     pages: list[Path] = []
-    studies: dict[Path, list[Sequence[ProbeResult]]] = {}
-    for results, target in zip(found, targets, strict=True):
+    studies: dict[tuple[Path, Path], list[Sequence[ProbeResult]]] = {}
+    for results, target in zip(kept, targets, strict=True):
         if not results:
             continue
         pages.append(write_probes([results], target.folder))
-        if target.study is not None:
-            studies.setdefault(target.study, []).append(results)
-    for study, groups in studies.items():
-        pages.append(write_probes(groups, out or study / FOLDER))
+        if target.study is not None and target.page is not None:
+            studies.setdefault((target.study, target.page), []).append(results)
+    for (study, place), groups in studies.items():
+        pages.append(write_probes(groups, place))
         if out is None:
             pages.append(write_report(study).html)
-    if compare and sum(map(bool, found)) > 1:
-        pages.append(write_probes(found, out or Path("runs", FOLDER, "comparison")))
+    if compare and sum(map(bool, kept)) > 1:
+        pages.append(write_probes(kept, out or Path("runs", FOLDER, "comparison")))
     return list(dict.fromkeys(pages))
 
 

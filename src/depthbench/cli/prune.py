@@ -81,7 +81,7 @@ def smaller(
         text = opened.text(text_config)
     with progress_of(console, opened.subject.facts.label) as hear:
         small, found = prune(opened.subject, text, keep, by, config, hear)
-    small.write(out, found.resolved())
+    small.write(out)
     write_atomic(out / "prune.json", found.model_dump_json(indent=1) + "\n")
     _check_written(out, small.facts.weights_hash if not heal else None, device, dtype)
     if as_json:

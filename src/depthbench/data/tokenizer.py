@@ -34,7 +34,14 @@ TRAINING_BYTES = 4_000_000
 
 
 class NotUnicode(DepthbenchError):
-    """Text that only the byte tokenizer takes."""
+    """Text that only the byte tokenizer takes; ``fact`` says which, without a remedy."""
+
+    @property
+    def fact(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.fact}. Use tokenizer = 'bytes' or re-encode the text"
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ class FileTokenizer:
         except UnicodeDecodeError as error:
             raise NotUnicode(
                 f"{document.name}: byte {error.start} is no valid UTF-8, which tokenizer "
-                f"'{self.name}' needs. Use tokenizer = 'bytes' or re-encode the text"
+                f"'{self.name}' needs"
             ) from None
 
     def decode(self, ids: Sequence[int]) -> str:

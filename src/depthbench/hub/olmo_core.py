@@ -15,7 +15,6 @@ import torch
 from depthbench.designs import parse_design
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
-from depthbench.hub.distributed_checkpoint import read_tensors, write_tensors
 from depthbench.hub.olmo_names import (
     BRANCHES,
     ENDS,
@@ -69,6 +68,9 @@ def read_olmo_core(folder: Path) -> Model:
 
     Raises `DepthbenchError` for a broken checkpoint and for a kind of model that is none of ours.
     """
+    # the library of distributed checkpoints takes long to import
+    from depthbench.hub.distributed_checkpoint import read_tensors
+
     settings = _settings(folder)
     theirs = {
         name: tensor
@@ -97,11 +99,13 @@ def read_olmo_core(folder: Path) -> Model:
     return model.eval()
 
 
-def write_olmo_core(model: Model, folder: Path, about: dict[str, Any] | None = None) -> None:
+def write_olmo_core(model: Model, folder: Path) -> None:
     """Write ``model`` as such a checkpoint.
 
     Raises `DepthbenchError` for a design that they do not have.
     """
+    from depthbench.hub.distributed_checkpoint import write_tensors
+
     config, shape = model.config, model.config.shape
     name = config.design.name
     if name not in NORMS or config.backbone.name != "dense" or config.backbone.tied_head:
@@ -130,7 +134,6 @@ def write_olmo_core(model: Model, folder: Path, about: dict[str, Any] | None = N
             "block": block,
             "lm_head": {"layer_norm": norm, "bias": False},
         },
-        "about": about or {},
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / TENSORS, _theirs(model))

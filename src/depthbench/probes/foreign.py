@@ -9,16 +9,11 @@ from depthbench.data.tokenizer import HUB, HUB_FILE, read
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
 from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
-from depthbench.probes.load import Opened, Parts
+from depthbench.probes.load import KINDS, Opened, Parts
 from depthbench.probes.own import OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
 from depthbench.probes.pretrained_text import check_words
 from depthbench.probes.text import Text, TextConfig, text_of_files
-
-KINDS = (
-    "a trial of ours, a Hugging Face folder or name (owner/model), a .gguf file, or an OLMo-core "
-    "checkpoint"
-)
 
 
 def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> Opened:
@@ -28,6 +23,7 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
     """
     folder = user_path(source)
     if is_olmo_core(folder):
+        parts.refuse(source)
         model = read_olmo_core(folder).to(device, dtype)
         subject = OwnSubject(model, source, form=OlmoForm(folder))
         return Opened(subject, partial(olmo_text, folder, subject.facts.vocab))
@@ -62,7 +58,7 @@ def _place(source: str) -> Place:
         such = f". It holds a GGUF file: name {path / files[0]}" if files else ""
         raise DepthbenchError(
             f"{source} is a folder without a model: no checkpoints/ of ours, and no config.json "
-            f"that names a model_type{such}"
+            f"that names a model_type{such or f'. Name {KINDS}'}"
         )
     if path.exists():
         raise DepthbenchError(f"{source} is no model. Name {KINDS}")

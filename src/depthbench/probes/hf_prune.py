@@ -1,7 +1,6 @@
 """A Hugging Face model without some of its blocks, and how it is written."""
 
 import copy
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from depthbench.errors import DepthbenchError
-from depthbench.files import make_folder, write_atomic
+from depthbench.files import make_folder
 from depthbench.probes.hf_layout import setting
 from depthbench.probes.hf_quiet import quiet
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
-
-ABOUT = "depthbench.json"
 
 
 def model_without(model: "PreTrainedModel", blocks: str, kept: Sequence[int]) -> Any:
@@ -72,9 +69,8 @@ def write_model(
     model: "PreTrainedModel",
     tokenizer: Callable[[], Any] | None,
     folder: Path,
-    about: dict[str, Any],
 ) -> None:
-    """Model, tokenizer and ``about`` in a new folder, all at once.
+    """Model and tokenizer in a new folder, all at once.
 
     Raises `DepthbenchError` if it cannot be written, or holds something already.
     """
@@ -88,7 +84,6 @@ def write_model(
             model.save_pretrained(part)
             if tokenizer is not None:
                 tokenizer().save_pretrained(part)
-        write_atomic(part / ABOUT, json.dumps(about, indent=1) + "\n")
         part.chmod(0o755)
         part.replace(folder)
     except OSError as error:

@@ -199,8 +199,8 @@ class HuggingFaceSubject(Subject):
         notes = (*facts.notes, f"blocks {', '.join(map(str, kept))} of {facts.layers}")
         return HuggingFaceSubject(model, facts.source, names, notes, facts.label, self.tokenizer)
 
-    def write(self, folder: Path, about: dict[str, Any]) -> None:
-        write_model(self.model, self.tokenizer, folder, about)
+    def write(self, folder: Path) -> None:
+        write_model(self.model, self.tokenizer, folder)
 
     def _session(self, batch: Batch) -> HuggingFaceSession:
         return HuggingFaceSession(self.model, self.layout, self.finish, batch)

@@ -21,12 +21,27 @@ from depthbench.train.load import load_trial
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
+KINDS = (
+    "a trial of ours, a Hugging Face folder or name (owner/model), a .gguf file, or an OLMo-core "
+    "checkpoint"
+)
+
+
 class Parts(Frozen):
     """Where a Hugging Face model keeps its parts, by dotted names; None = look in known places."""
 
     blocks: str | None = None
     norm: str | None = None
     head: str | None = None
+
+    def refuse(self, source: str) -> None:
+        """Raise `DepthbenchError` if a part is named of a model whose parts are known."""
+        for name, given in self:
+            if given is not None:
+                raise DepthbenchError(
+                    f"--{name} {given}: {source} is no Hugging Face model or GGUF file, and where "
+                    f"its parts are is known. Leave --{name} out"
+                )
 
 
 @dataclass(frozen=True)
@@ -52,11 +67,12 @@ def open_model(
     source: str | Path, *, device: str = "cpu", dtype: str = "float32", parts: Parts | None = None
 ) -> Opened:
     """As `load`, with the text that fits it."""
-    place, folder = choose_device(device), user_path(str(source))
+    place, folder, named = choose_device(device), folder_of(str(source)), parts or Parts()
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     kind = DTYPES[dtype]
     if (folder / "checkpoints").is_dir():
+        named.refuse(str(source))
         return _trial(folder, place, kind)
     if (folder / "trials").is_dir():
         found = sorted(one.name for one in (folder / "trials").iterdir())
@@ -65,7 +81,16 @@ def open_model(
     # transformers takes seconds to import
     from depthbench.probes.foreign import open_foreign
 
-    return open_foreign(str(source), place, kind, parts or Parts())
+    return open_foreign(str(source), place, kind, named)
+
+
+def folder_of(source: str) -> Path:
+    """The folder or file that ``source`` may be; raises `DepthbenchError` for an empty name."""
+    if not source.strip():
+        raise DepthbenchError(
+            f"model = '{source}' names nothing. Name {KINDS}; the current folder is ."
+        )
+    return user_path(source)
 
 
 def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:

@@ -120,8 +120,8 @@ class Form(ABC):
     kind: ClassVar[Literal["depthbench", "olmo-core"]]
 
     @abstractmethod
-    def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
-        """Write ``model`` to ``folder`` in this form; ``about`` says how it was made."""
+    def write(self, model: Model, folder: Path) -> None:
+        """Write ``model`` to ``folder`` in this form."""
 
 
 @final
@@ -133,11 +133,11 @@ class TrialForm(Form):
     def __init__(self, config: TrialConfig) -> None:
         self.config = config
 
-    def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
+    def write(self, model: Model, folder: Path) -> None:
         config = self.config.model_copy(update={"model": model.config})
         write_atomic(folder / "config.json", config.model_dump_json(indent=1) + "\n")
         tensors = {"model": dict(model.state_dict())}
-        save(folder / "checkpoints", 0, config.id, tensors, {"about": about})
+        save(folder / "checkpoints", 0, config.id, tensors, {})
 
 
 @final
@@ -150,8 +150,8 @@ class OlmoForm(Form):
         """``folder`` is the one that it was read from: its tokenizer goes along."""
         self.folder = folder
 
-    def write(self, model: Model, folder: Path, about: dict[str, Any]) -> None:
-        write_olmo_core(model, folder, about)
+    def write(self, model: Model, folder: Path) -> None:
+        write_olmo_core(model, folder)
         if self.folder is not None and (self.folder / HUB_FILE).is_file():
             write_atomic(folder / HUB_FILE, (self.folder / HUB_FILE).read_bytes())
 
@@ -240,10 +240,10 @@ class OwnSubject(Subject):
         notes = (*self.facts.notes, f"blocks {', '.join(map(str, kept))} of {self.facts.layers}")
         return OwnSubject(small, self.facts.source, notes, self.form)
 
-    def write(self, folder: Path, about: dict[str, Any]) -> None:
+    def write(self, folder: Path) -> None:
         if self.form is None:
             raise DepthbenchError("the model came in no files, so there is no format to write")
-        self.form.write(self.model, folder, about)
+        self.form.write(self.model, folder)
 
     @torch.no_grad()
     def no_jacobian(self) -> str | None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from depthbench.data.tokenizer import HUB
+from depthbench.data.tokenizer import HUB, HUB_FILE
 from depthbench.errors import DepthbenchError
+from depthbench.probes.hf_layout import NAMING, setting
 from depthbench.probes.hf_quiet import EXTRA, quiet
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.load import Opened, Parts
@@ -37,6 +38,9 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*", "tekken.json", "*.tiktoken")
 """Files that hold a vocabulary: without one, transformers makes an empty tokenizer."""
 UNQUANTISED = frozenset({"F16", "F32", "F64", "BF16"})
+MEND_CONFIG = "Mend config.json in it, or upgrade transformers if the model is newer"
+COPY_AGAIN = "Copy its files again, or save it anew with save_pretrained"
+FETCH_AGAIN = "Fetch the file again, or name a Hugging Face folder of the model"
 TUNED = re.compile(r"instruct|chat|(?<![a-z])(it|rlhf|dpo|sft)(?![a-z])", re.IGNORECASE)
 """In the names of models that were trained on conversations."""
 
@@ -57,6 +61,10 @@ class Place:
         given: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         return given if self.file is None else {**given, "gguf_file": self.file}
 
+    def remedy(self, of_folder: str) -> str:
+        """What helps where it cannot be read; a file holds all in one."""
+        return of_folder if self.file is None else FETCH_AGAIN
+
 
 def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts) -> Opened:
     """The model at ``place``.
@@ -70,7 +78,8 @@ def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts)
         label = place.folder.name if place.file is None else Path(place.file).stem
         if place.given.startswith(HUB):
             label = place.given.removeprefix(HUB)
-        with _said(place, "the model, though loaded,"):
+        known = f"Probe another model, or name the parts of this one, such as {NAMING}"
+        with _said(place, "the model, though loaded,", known):
             subject = HuggingFaceSubject(
                 model.to(device), place.given, parts, notes, label, partial(_tokenizer, place)
             )
@@ -125,12 +134,18 @@ def _config(place: Place) -> "PretrainedConfig":
             f"{place.given} holds {why}. Save the model with save_pretrained, which writes "
             ".safetensors"
         )
-    with _said(place):
+    what = "the file" if place.file else "its config"
+    with _said(place, what, place.remedy(MEND_CONFIG)):
         config: PretrainedConfig = AutoConfig.from_pretrained(place.folder, **place.read)
     if config.is_encoder_decoder:
         raise DepthbenchError(
             f"{place.given} is a {config.model_type}, an encoder with a decoder. Probes read "
             "decoder-only models"
+        )
+    if setting(config, "num_hidden_layers") == 0:
+        raise DepthbenchError(
+            f"{place.given}: num_hidden_layers = 0, but probes need 1 block or more. "
+            f"{place.remedy(MEND_CONFIG)}"
         )
     return config
 
@@ -140,6 +155,8 @@ def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tupl
     from transformers import AutoModelForCausalLM
 
     given: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
+    # they are refused below, by name
+    given["ignore_mismatched_sizes"] = True
     if place.file is None:
         given["use_safetensors"] = True
     if dtype == torch.float64:
@@ -147,15 +164,19 @@ def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tupl
         given["experts_implementation"] = "eager"
     # a bar of the GGUF reader cannot be turned off
     bar = contextlib.nullcontext() if place.file is None else _to_nowhere()
-    with _said(place), bar:
+    with _said(place, "the model", place.remedy(COPY_AGAIN)), bar:
         loaded: Any = AutoModelForCausalLM.from_pretrained(place.folder, **place.read, **given)
     model, info = loaded
-    missing = sorted(info["missing_keys"]) + sorted(map(str, info["mismatched_keys"]))
+    missing = sorted(info["missing_keys"])
+    missing += [
+        f"{name} (it holds {list(held)}, its config wants {list(wanted)})"
+        for name, held, wanted in sorted(info["mismatched_keys"])
+    ]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DepthbenchError(
             f"{place.given} holds no weights that fit {missing[0]}{more}: they would be random. "
-            "The files are incomplete or of another model"
+            f"The files are incomplete or of another model. {place.remedy(COPY_AGAIN)}"
         )
     unused = sorted(info["unexpected_keys"])
     said = f"{len(unused)} tensors of its files have no place in it, the first: {unused[:1]}"
@@ -170,7 +191,8 @@ def _tokenizer(place: Place) -> Any:
             f"{place.given} holds no tokenizer. Save its tokenizer.json beside the model"
         )
     bar = contextlib.nullcontext() if place.file is None else _to_nowhere()
-    with _said(place, "its tokenizer"), bar:
+    remedy = place.remedy(f"Put the {HUB_FILE} that the model was trained with there")
+    with _said(place, "its tokenizer", remedy), bar:
         return AutoTokenizer.from_pretrained(place.folder, **place.read)
 
 
@@ -179,8 +201,8 @@ def _to_nowhere() -> Any:
 
 
 @contextmanager
-def _said(place: Place, what: str = "the model") -> Iterator[None]:
-    """Errors of the library in one line."""
+def _said(place: Place, what: str, remedy: str) -> Iterator[None]:
+    """Errors of the library in one line, with what helps."""
     try:
         yield
     except DepthbenchError:
@@ -188,12 +210,16 @@ def _said(place: Place, what: str = "the model") -> Iterator[None]:
     except ImportError as error:
         raise DepthbenchError(f"{place.given}: {_reason(error)}. Run {EXTRA}") from None
     except Exception as error:  # of many kinds, its own and those of readers below it
-        raise DepthbenchError(f"{place.given}: {what} cannot be read: {_reason(error)}") from None
+        raise DepthbenchError(
+            f"{place.given}: {what} cannot be read: {_reason(error)}. {remedy}"
+        ) from None
 
 
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
+    if first.endswith(":"):
+        first = " ".join(lines[:2])
     return first.split(". ")[0].rstrip(".:")[:200]
 
 
@@ -238,6 +264,6 @@ def model_type_of(folder: Path) -> str | None:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DepthbenchError(f"{path} cannot be read: {error}") from None
+        raise DepthbenchError(f"{path} cannot be read: {error}. {COPY_AGAIN}") from None
     found = settings.get("model_type") if isinstance(settings, dict) else None
     return found if isinstance(found, str) else None

@@ -7,6 +7,7 @@ from pathlib import Path
 from depthbench.config import digest_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
+from depthbench.probes import REGISTRY
 from depthbench.probes.crew import Make, crew_of
 from depthbench.probes.lab import FORMAT, Lab, Progress
 from depthbench.probes.probe import LackingError, Probe
@@ -58,6 +59,28 @@ def run_probes(
 def read_results(folder: Path) -> list[ProbeResult]:
     """All results in ``folder``, by name; raises `DepthbenchError` for one that is broken."""
     return [read_result(path) for path in sorted(folder.glob("*.json"))]
+
+
+def kept_results(
+    folder: Path, results: Sequence[ProbeResult], say: Say = lambda _: None
+) -> list[ProbeResult]:
+    """``results`` with all else that ``folder`` holds of their weights and text, as `PROBES` are
+    ordered; none for none.
+
+    What cannot be read is named through ``say`` and left out.
+    """
+    known = {one.probe: one for one in results}
+    of = {(one.subject.weights_hash, one.text.hash) for one in results}
+    for path in sorted(folder.glob("*.json")) if results else ():
+        try:
+            one = read_result(path)
+        except DepthbenchError as error:
+            say(f"{error}. It is left out of the page")
+            continue
+        if (one.subject.weights_hash, one.text.hash) in of:
+            known.setdefault(one.probe, one)
+    order = {name: place for place, name in enumerate(REGISTRY)}
+    return sorted(known.values(), key=lambda one: order.get(one.probe, len(order)))
 
 
 def read_result(path: Path) -> ProbeResult:

@@ -159,10 +159,10 @@ class Subject(ABC):
         """
 
     @abstractmethod
-    def write(self, folder: Path, about: dict[str, Any]) -> None:
+    def write(self, folder: Path) -> None:
         """Write the model to ``folder`` in the format that it came in, so that `load` reads it.
 
-        ``about`` says how it was made. Raises `DepthbenchError` if the folder cannot be written.
+        Raises `DepthbenchError` if the folder cannot be written.
         """
 
     @abstractmethod

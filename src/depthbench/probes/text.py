@@ -15,7 +15,7 @@ from depthbench.data.config import DOMAINS, DataConfig
 from depthbench.data.dataset import Dataset
 from depthbench.data.selection import unsplit
 from depthbench.data.sources import Document
-from depthbench.data.tokenizer import Tokenizer
+from depthbench.data.tokenizer import NotUnicode, Tokenizer
 from depthbench.errors import DepthbenchError
 from depthbench.probes.batch import Batch
 
@@ -212,6 +212,11 @@ def _coded(
         try:
             coded = coder.encode(document)
             ids, sizes = coded.ids, coded.sizes
+        except NotUnicode as error:
+            # the tokenizer is the model's: no other can be chosen
+            raise DepthbenchError(
+                f"{error.fact}. Save the text as UTF-8, or name other text with --data"
+            ) from None
         except DepthbenchError:
             ids, sizes = coder.inexact_ids(document), None
         if start is not None:
