@@ -79,8 +79,11 @@ def test_a_later_half_that_does_nothing(design: Any) -> None:
     assert np.nanmax(swaps[np.ix_(late, late)]) == 0
     # what the model itself would write: every block that does something is missed
     own = generate(model, torch.arange(1, 13)[:, None], 23)
-    depth = Depth().run(lab_of(model, in_batches(own.tolist(), 2)))
+    lab = lab_of(model, in_batches(own.tolist(), 2))
+    depth = Depth().run(lab)
     assert depth.number("kept").value == LAYERS // 2
+    # few candidates at a step do not limit how many blocks go
+    assert Depth(candidates=2).run(lab).number("kept").value == LAYERS // 2
     assert depth.number("half_depth").value <= LAYERS // 2
     assert "4 of 8 blocks keep the loss" in depth.words[0]
 
