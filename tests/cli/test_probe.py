@@ -154,6 +154,26 @@ def test_a_model_without_a_name(name: str, capsys: Capture) -> None:
         assert "names nothing. Name a trial of ours, a Hugging Face folder" in line
 
 
+def test_a_model_with_an_endless_name(capsys: Capture) -> None:
+    name = "x" * 5000
+    for command in (["probe", name], ["probe", "--compare", name]):
+        assert execute(command) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"depthbench: {'x' * 200} … cannot be read: File name too long.")
+
+
+def test_text_of_another_field(root: Path, capsys: Capture) -> None:
+    lines = (json.dumps({"body": f"{n} fields of text to read. " * 4}) for n in "abcd")
+    Path("fields.jsonl").write_text("\n".join(lines))
+    trial = str(root / "runs" / "small" / "trials" / trials_of(root / "runs" / "small")[0].id)
+    asked = [*OPTIONS, "--data", "fields.jsonl", "--out", "fields"]
+    assert execute(["probe", trial, *asked]) == 2
+    assert "has no field 'text'. It has: body. Set text_field" in capsys.readouterr().err
+    assert execute(["probe", trial, *asked, "--text-field", "body"]) == 0
+    [result] = read_results(root / "fields")
+    assert (result.text.origin, result.text.documents) == ("fields.jsonl", 4)
+
+
 def test_tokens_are_numbers() -> None:
     assert [count_of(text) for text in ("4096", "64k", "1.5M", "2")] == [4096, 65536, 1572864, 2]
     with pytest.raises(DepthbenchError, match="tokens = 'many' is no number"):

@@ -176,6 +176,12 @@ def test_what_is_no_model_is_said_in_one_line(source: str, words: str, tmp_path:
     assert "\n" not in str(error.value)
 
 
+def test_types_of_torch_are_not_names(folder: Path) -> None:
+    dtype: Any = torch.float32
+    with pytest.raises(DepthbenchError, match=r"dtype 'torch\.float32', did you mean 'float32'\?"):
+        load(folder, dtype=dtype)
+
+
 def changed(folder: Path, into: Path, **settings: Any) -> Path:
     """A copy of a model's folder with another config."""
     shutil.copytree(folder, into)

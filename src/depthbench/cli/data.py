@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
+from depthbench.cli.options import TextField
 from depthbench.data.config import PrepareConfig
 from depthbench.data.inspect import Inspected, inspect_folder
 from depthbench.data.manifest import Manifest
@@ -63,7 +64,6 @@ TokenizerName = Annotated[
     ),
 ]
 Vocab = Annotated[int | None, typer.Option(help="Tokens of a trained bpe.", show_default="2048")]
-TextField = Annotated[str, typer.Option(help="Key or column that holds the text.")]
 Fraction = Annotated[
     float, typer.Option(help="Share of the documents that is kept for validation.")
 ]

@@ -15,10 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
-from depthbench.cli.options import Blocks, FinalNorm, HeadName
+from depthbench.cli.options import Blocks, FinalNorm, HeadName, TextField
 from depthbench.cli.run import interrupt
 from depthbench.errors import DepthbenchError
-from depthbench.files import user_path
 from depthbench.machine import prepare_process
 from depthbench.probes import parse_probes
 from depthbench.probes.load import Opened, Parts, folder_of, load, open_model
@@ -75,6 +74,7 @@ def probe(
         list[str] | None,
         typer.Option("--data", help="Text instead of the model's own validation text; repeatable."),
     ] = None,
+    text_field: TextField = TEXT["text_field"].default,
     tokens: Annotated[str, typer.Option("--tokens", help="Tokens of text: 4096, 64k, 1M.")] = "16k",
     length: Annotated[
         int, typer.Option("--length", min=2, help="Tokens of each document that are read.")
@@ -109,6 +109,7 @@ def probe(
     config = TextConfig.parse(
         {
             "paths": tuple(data or ()),
+            "text_field": text_field,
             "tokens": count_of(tokens),
             "length": length,
             "start": start,
@@ -116,7 +117,7 @@ def probe(
         "probe",
     )
     parts = Parts(blocks=blocks, norm=norm, head=head)
-    if compare and len(models) < 2 and not (user_path(models[0]) / "trials").is_dir():
+    if compare and len(models) < 2 and not (folder_of(models[0]) / "trials").is_dir():
         raise DepthbenchError("--compare needs two models or more, or a study. Name another one")
     todo = list(_targets(models, out))
     console = Console(stderr=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from depthbench.cli.options import Blocks, FinalNorm, HeadName
+from depthbench.cli.options import Blocks, FinalNorm, HeadName, TextField
 from depthbench.cli.probe import count_of, progress_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
@@ -48,6 +48,7 @@ def smaller(
         list[str] | None,
         typer.Option("--data", help="Text to choose and measure on; repeatable."),
     ] = None,
+    text_field: TextField = TEXT["text_field"].default,
     tokens: Annotated[str, typer.Option("--tokens", help="Tokens of text: 4096, 64k.")] = "8k",
     length: Annotated[
         int, typer.Option("--length", min=2, help="Tokens of each document that are read.")
@@ -72,7 +73,12 @@ def smaller(
     prepare_process()
     _check_empty(out)
     config = HealConfig.parse({"steps": heal, "learning_rate": rate}, "prune")
-    asked = {"paths": tuple(data or ()), "tokens": count_of(tokens), "length": length}
+    asked = {
+        "paths": tuple(data or ()),
+        "text_field": text_field,
+        "tokens": count_of(tokens),
+        "length": length,
+    }
     text_config = TextConfig.parse(asked, "prune")
     parts = Parts(blocks=blocks, norm=norm, head=head)
     console = Console(stderr=True)

@@ -67,9 +67,9 @@ def open_model(
     source: str | Path, *, device: str = "cpu", dtype: str = "float32", parts: Parts | None = None
 ) -> Opened:
     """As `load`, with the text that fits it."""
-    place, folder, named = choose_device(device), folder_of(str(source)), parts or Parts()
+    place, folder, named = choose_device(str(device)), folder_of(str(source)), parts or Parts()
     if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
+        raise unknown("dtype", str(dtype), DTYPES)
     kind = DTYPES[dtype]
     if (folder / "checkpoints").is_dir():
         named.refuse(str(source))
@@ -85,12 +85,23 @@ def open_model(
 
 
 def folder_of(source: str) -> Path:
-    """The folder or file that ``source`` may be; raises `DepthbenchError` for an empty name."""
+    """The folder or file that ``source`` may be.
+
+    Raises `DepthbenchError` for an empty name, and for one that the system refuses.
+    """
     if not source.strip():
         raise DepthbenchError(
             f"model = '{source}' names nothing. Name {KINDS}; the current folder is ."
         )
-    return user_path(source)
+    folder = user_path(source)
+    try:
+        folder.is_dir()
+    except OSError as error:
+        shown = source if len(source) <= 200 else f"{source[:200]} …"
+        raise DepthbenchError(
+            f"{shown} cannot be read: {error.strerror or error}. Name {KINDS}"
+        ) from None
+    return folder
 
 
 def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:
