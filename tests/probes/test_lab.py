@@ -156,6 +156,9 @@ def test_a_text_that_is_too_short_for_one_probe_leaves_that_one_out() -> None:
     assert [words.split(" is left out")[0] for words in said] == ["jacobian", "usefulness"]
     with pytest.raises(DepthbenchError, match="jacobian needs a text of 32 tokens"):
         run_probes(subject(), short, parse_probes("jacobian"))
+    with pytest.raises(DepthbenchError, match=r"cka of 3 tokens says nothing: give at least 4"):
+        run_probes(subject(), in_batches(rows((3,)), 1), parse_probes("cka"))
+    assert len(run_probes(subject(), in_batches(rows((4,)), 1), parse_probes("cka"))) == 1
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
