@@ -190,8 +190,8 @@ BACKBONES = [
     Mutant(
         "hybrid: mean instead of sum",
         "nn/hybrid.py",
-        "return attended + self.states(x, context, None, states)[0], entry",
-        "return (attended + self.states(x, context, None, states)[0]) / 2, entry",
+        'return each["attention"] + each["states"], entry',
+        'return (each["attention"] + each["states"]) / 2, entry',
         HYBRID,
     ),
     Mutant(

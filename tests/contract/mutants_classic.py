@@ -136,4 +136,11 @@ CLASSIC = [
         "stream + self.norm(y) if",
         "designs/test_moda.py",
     ),
+    Mutant(
+        "prenorm: branch reads the state",
+        "designs/prenorm.py",
+        "return self.norm(state), Route()",
+        "return state, Route()",
+        "designs/test_prenorm.py",
+    ),
 ]

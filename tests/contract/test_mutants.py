@@ -20,6 +20,7 @@ from tests.contract.mutants_depth import DEPTH
 from tests.contract.mutants_health import HEALTH
 from tests.contract.mutants_parametrization import PARAMETRIZATION
 from tests.contract.mutants_probes import PROBES
+from tests.contract.mutants_redundancy import REDUNDANCY
 from tests.contract.mutants_speed import SPEED
 from tests.contract.mutants_state import STATE
 from tests.contract.mutants_streams import STREAMS
@@ -29,7 +30,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(depthbench.__file__).parent
 
 QUICK = [
-    Mutant("hc: A transposed", "designs/hc.py", "mix=mix,", "mix=mix.mT,", "designs/test_hc.py"),
+    Mutant(
+        "hc: A transposed",
+        "designs/hc.py",
+        "mix=mix, write=write)",
+        "mix=mix.mT, write=write)",
+        "designs/test_hc.py",
+    ),
     Mutant(
         "deepnorm: alpha on the branch",
         "designs/deepnorm.py",
@@ -44,17 +51,16 @@ QUICK = [
         "self.norm(state)",
         "designs/test_lns.py",
     ),
-    Mutant("hc: A left out", "designs/hc.py", "mix=mix,", "mix=None,", "designs/test_hc.py"),
+    Mutant(
+        "hc: A left out",
+        "designs/hc.py",
+        "mix=mix, write=write)",
+        "mix=None, write=write)",
+        "designs/test_hc.py",
+    ),
 ]
 
 SLOW = [
-    Mutant(
-        "prenorm: branch reads the state",
-        "designs/prenorm.py",
-        "return self.norm(state), Route()",
-        "return state, Route()",
-        "designs/test_prenorm.py",
-    ),
     Mutant(
         "sandwich: no outer norm",
         "designs/sandwich.py",
@@ -123,13 +129,6 @@ SLOW = [
         "designs/hc.py",
         "torch.tanh(nn.functional.linear(normed, self.dynamic))",
         "nn.functional.linear(normed, self.dynamic)",
-        "designs/test_hc.py",
-    ),
-    Mutant(
-        "hc: unseeded first stream",
-        "designs/hc.py",
-        "self.first = site.number % config.streams",
-        "self.first = id(self) // 64 % config.streams",
         "designs/test_hc.py",
     ),
     Mutant(
@@ -337,6 +336,7 @@ SLOW = [
     *TRAIN,
     *SPEED,
     *PROBES,
+    *REDUNDANCY,
     *HEALTH,
 ]
 

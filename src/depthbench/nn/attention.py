@@ -37,6 +37,9 @@ class Attention(Branch):
     def starts(self) -> dict[str, Start]:
         return {}
 
+    def last(self) -> tuple[Projection, ...]:
+        return (self.o,)
+
     def forward(
         self,
         x: Float[Tensor, "b t d"],

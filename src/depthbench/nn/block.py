@@ -1,9 +1,10 @@
 """One Transformer block: two branches, their connections, and how a state goes through them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from depthbench.designs.base import Connection, Design, Route, Site
@@ -109,6 +110,25 @@ class Block(nn.Module):
             _, route = connection.read(state)
             state = connection.write(state, y, route, None)
         return state
+
+    def apart(
+        self, state: Any, context: Context, silent: Collection[str] = ()
+    ) -> tuple[Any, list[dict[str, Tensor]]]:
+        """The state behind both sites, and what the parts of each branch gave, by name.
+
+        Parts called one of ``silent`` give nothing to the state; what an attention hands on over
+        depth it hands on all the same.
+        """
+        found: list[dict[str, Tensor]] = []
+        for branch, connection in self.pairs():
+            x, route = connection.read(state)
+            given, entry = branch.apart(x, context, route.depth)
+            parts = {name: y * self.branch_factor for name, y in given.items()}
+            kept = [y for name, y in parts.items() if name not in silent]
+            y = torch.stack(kept).sum(0) if kept else torch.zeros_like(x)
+            state = connection.write(state, y, route, entry)
+            found.append(parts)
+        return state, found
 
     def _run(self, context: Context, state: Any, tap: Tap | None, trace: Trace | None) -> Any:
         if context.compiled is not None and self.compiles_whole:

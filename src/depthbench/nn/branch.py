@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,6 +20,8 @@ from depthbench.nn.work import Work
 
 Role = Literal["qk", "v", "o", "gate_up", "down"]
 """Matrices of the branches, as far as designs start them at different scales."""
+WHOLE = "whole"
+"""Name of the output of a branch without parts."""
 
 
 class Backbone(Named):
@@ -176,6 +178,9 @@ class Depth:
 class Branch(Parametrised, ABC):
     """The function ``F`` of a site, without norm and without residual."""
 
+    parts: ClassVar[tuple[str, ...]] = ()
+    """Names of what runs side by side in it and is summed; none where it is one whole."""
+
     @abstractmethod
     def forward(
         self,
@@ -189,6 +194,27 @@ class Branch(Parametrised, ABC):
         Only attention offers something, and only to a design that asks with a ``depth``.
         ``memory`` is what `new_memory` made: the branch reads earlier tokens there and adds these.
         """
+
+    def last(self) -> tuple[Projection, ...]:
+        """The matrices whose products, added up, are its output.
+
+        Raises `DepthbenchError` for a branch that ends otherwise.
+        """
+        raise DepthbenchError(
+            f"{type(self).__name__} does not say which matrices its output comes from, so that no "
+            "linear map behind it can be folded into them"
+        )
+
+    def apart(
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Context,
+        depth: Depth | None = None,
+        memory: Memory | None = None,
+    ) -> tuple[dict[str, Float[Tensor, "b t d"]], Entry | None]:
+        """What adds up to the output, by the names of `parts`; a whole under `WHOLE`."""
+        y, entry = self(x, context, depth, memory)
+        return {WHOLE: y}, entry
 
     def new_memory(self, room: Room) -> Memory | None:
         """Room for what the branch keeps of earlier tokens; None if it looks at none."""

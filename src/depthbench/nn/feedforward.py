@@ -25,6 +25,9 @@ class SwiGLU(Branch):
     def starts(self) -> dict[str, Start]:
         return {}
 
+    def last(self) -> tuple[Projection, ...]:
+        return (self.down,)
+
     def forward(
         self,
         x: Float[Tensor, "b t d"],

@@ -1,6 +1,6 @@
 """Attention and a state-space branch in parallel, in one site."""
 
-from typing import final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from pydantic import Field
@@ -10,7 +10,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.nn.attention import Attention
 from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry
 from depthbench.nn.cache import KeyValues, Memory, Room
-from depthbench.nn.parameters import Start
+from depthbench.nn.parameters import Projection, Start
 from depthbench.nn.ssm import SelectiveStateSpace, SSMMemory, SSMSizes
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
@@ -69,6 +69,8 @@ class HybridMemory(Memory):
 class AttentionBesideStates(Branch):
     """``Attention(x) + SelectiveStateSpace(x)``; what a design does over depth is attention's."""
 
+    parts: ClassVar[tuple[str, ...]] = ("attention", "states")
+
     def __init__(self, attention: Attention, states: SelectiveStateSpace) -> None:
         super().__init__()
         self.attention = attention
@@ -77,6 +79,9 @@ class AttentionBesideStates(Branch):
     def starts(self) -> dict[str, Start]:
         return {}
 
+    def last(self) -> tuple[Projection, ...]:
+        return *self.attention.last(), *self.states.last()
+
     def forward(
         self,
         x: Float[Tensor, "b t d"],
@@ -84,10 +89,20 @@ class AttentionBesideStates(Branch):
         depth: Depth | None = None,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
+        each, entry = self.apart(x, context, depth, memory)
+        return each["attention"] + each["states"], entry
+
+    def apart(
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Context,
+        depth: Depth | None = None,
+        memory: Memory | None = None,
+    ) -> tuple[dict[str, Float[Tensor, "b t d"]], Entry | None]:
         assert memory is None or isinstance(memory, HybridMemory)
         keys, states = (None, None) if memory is None else (memory.attention, memory.states)
         attended, entry = self.attention(x, context, depth, keys)
-        return attended + self.states(x, context, None, states)[0], entry
+        return {"attention": attended, "states": self.states(x, context, None, states)[0]}, entry
 
     def new_memory(self, room: Room) -> HybridMemory:
         return HybridMemory(self.attention.new_memory(room), self.states.new_memory(room))

@@ -75,6 +75,9 @@ class RoutedExperts(Branch):
     def starts(self) -> dict[str, Start]:
         return {}
 
+    def last(self) -> tuple[Projection, ...]:
+        return (self.down,)
+
     def forward(
         self,
         x: Float[Tensor, "b t d"],

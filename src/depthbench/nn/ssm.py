@@ -97,6 +97,9 @@ class SelectiveStateSpace(Branch):
             "skip": constant(1.0),
         }
 
+    def last(self) -> tuple[Projection, ...]:
+        return (self.out,)
+
     def forward(
         self,
         x: Float[Tensor, "b t d"],

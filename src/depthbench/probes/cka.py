@@ -1,9 +1,11 @@
 """Linear CKA between depths."""
 
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.measures import depth_states, in_groups
@@ -42,6 +44,42 @@ class Crossed(Task):
         return {f"{i}.{j}": (centred[i].T @ centred[j]).cpu().numpy() for i, j in self.pairs}
 
 
+@dataclass(frozen=True)
+class Alike:
+    """All pairs of depths of one model."""
+
+    cka: NDArray[np.float64]
+    """``(depths, depths)``; NaN where a state does not vary."""
+    directions: NDArray[np.float64]
+    """Effective number by depth, ``(Σ λ)² / Σ λ²`` of the covariance's eigenvalues ``λ``."""
+
+
+def alike(lab: Lab, probe: str) -> Alike:
+    """Linear CKA of all pairs of depths, from sums over batches.
+
+    Raises `LackingError`, in the name of ``probe``, for a text that is too short.
+    """
+    tokens = lab.tokens(lab.batches)
+    if tokens < FEWEST:
+        raise LackingError(
+            f"{probe} of {tokens} tokens says nothing: give at least {FEWEST} with --tokens"
+        )
+    means = lab.summed(Means())["sums"] / tokens
+    depths = lab.layers + 1
+    squares, traces = np.zeros((depths, depths)), np.zeros(depths)
+    given = tuple(map(tuple, means.tolist()))
+    pairs = [(i, j) for i in range(depths) for j in range(i, depths)]
+    for group in in_groups(lab, pairs):
+        crossed = lab.summed(Crossed(pairs=tuple(group), means=given))
+        for i, j in group:
+            squares[i, j] = squares[j, i] = (crossed[f"{i}.{j}"] ** 2).sum()
+            if i == j:
+                traces[i] = np.trace(crossed[f"{i}.{j}"])
+    own = np.sqrt(np.diagonal(squares))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Alike(squares / np.outer(own, own), traces**2 / np.diagonal(squares))
+
+
 @final
 class CKA(Probe):
     """No options."""
@@ -58,23 +96,7 @@ class CKA(Probe):
     source: ClassVar[str] = "arXiv 1905.00414"
 
     def look(self, lab: Lab) -> Found:
-        tokens = lab.tokens(lab.batches)
-        if tokens < FEWEST:
-            raise LackingError(
-                f"cka of {tokens} tokens says nothing: give at least {FEWEST} with --tokens"
-            )
-        means = lab.summed(Means())["sums"] / tokens
-        depths = lab.layers + 1
-        squares = np.zeros((depths, depths))
-        given = tuple(map(tuple, means.tolist()))
-        pairs = [(i, j) for i in range(depths) for j in range(i, depths)]
-        for group in in_groups(lab, pairs):
-            crossed = lab.summed(Crossed(pairs=tuple(group), means=given))
-            for i, j in group:
-                squares[i, j] = squares[j, i] = (crossed[f"{i}.{j}"] ** 2).sum()
-        own = np.sqrt(np.diagonal(squares))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            found = squares / np.outer(own, own)
+        found = alike(lab, self.name).cka
         return Found(
             [
                 matrix(

@@ -10,7 +10,7 @@ from depthbench.probes.batch import Batch
 from depthbench.probes.hf_layout import NAMING, Finish, Layout, finish_of, through
 from depthbench.probes.hf_record import own_forward, recorded, silenced, state_of, tensors_in
 from depthbench.probes.program import plain
-from depthbench.probes.subject import Call, Session
+from depthbench.probes.subject import BRANCHES, Call, Session
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -136,6 +136,23 @@ def whole_blocks(layout: Layout, session: Session[Tensor]) -> str | None:
             )
         state = session.run(Call(number, number), state, 1)
     return None
+
+
+@torch.no_grad()
+def runs_in_turn(layout: Layout, session: Session[Tensor]) -> bool:
+    """Whether attention alone and then feed-forward alone are the block, for all of them.
+
+    Not where both read the same state, and not where a block mixes streams: it would twice.
+    """
+    state = session.open()
+    for number in range(len(layout.blocks)):
+        apart = state
+        for part in BRANCHES:
+            apart = session.run(Call(number, number, part), apart, 1)
+        state = session.run(Call(number, number), state, 1)
+        if difference(apart, state) > tolerance(state):
+            return False
+    return True
 
 
 def _same(model: "PreTrainedModel", layout: Layout, found: Tensor, own: Tensor, what: str) -> None:

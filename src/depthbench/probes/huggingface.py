@@ -22,6 +22,7 @@ from depthbench.probes.hf_check import (
     check_session,
     difference,
     read_finish,
+    runs_in_turn,
     sample,
     tolerance,
     whole_blocks,
@@ -29,6 +30,7 @@ from depthbench.probes.hf_check import (
 from depthbench.probes.hf_layout import Finish, Layout, layout_of, setting, through
 from depthbench.probes.hf_prune import model_without, write_model
 from depthbench.probes.hf_record import Repeats, own_forward, recorded, silenced, state_of
+from depthbench.probes.hf_routers import no_routers, router_shares
 from depthbench.probes.load import Parts
 from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
 from depthbench.probes.weights import check_finite, hash_of
@@ -59,6 +61,11 @@ class HuggingFaceSession(Session[Tensor]):
         return self.first
 
     def run(self, call: Call, state: Tensor, copies: int) -> Tensor:
+        if call.silent:
+            raise DepthbenchError(
+                f"block {call.block} of {type(self.model).__name__} has no parts that can be "
+                f"silent ({', '.join(call.silent)})"
+            )
         if call.part == "linear":
             [one] = self.maps[call.block]
             z = self.depth_state(state)
@@ -70,6 +77,9 @@ class HuggingFaceSession(Session[Tensor]):
     def outputs(self, call: Call, state: Tensor) -> tuple[Tensor, list[Float[Tensor, "b t d"]]]:
         after = self.run(call, state, 1)
         return after, [self.depth_state(after) - self.depth_state(state)]
+
+    def loads(self) -> dict[int, Tensor]:
+        return router_shares(self.model, self.layout.blocks, self.batch)
 
     def depth_state(self, state: Tensor) -> Float[Tensor, "n t w"]:
         return state.flatten(2)
@@ -160,6 +170,7 @@ class HuggingFaceSubject(Subject):
         session = self._checked(batch)
         state = session.open()
         self.whole = whole_blocks(self.layout, session)
+        self.in_turn = self.whole is None and runs_in_turn(self.layout, session)
         kind = type(model).__name__
         layers = len(self.layout.blocks)
         self.facts = SubjectFacts(
@@ -191,6 +202,9 @@ class HuggingFaceSubject(Subject):
     @property
     def module(self) -> nn.Module:
         return self.model
+
+    def no_routers(self) -> str | None:
+        return no_routers(self.layout.blocks)
 
     def smaller(self, kept: Sequence[int]) -> "HuggingFaceSubject":
         names, facts = self.layout.names, self.facts

@@ -107,7 +107,7 @@ def folder_of(source: str) -> Path:
 def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:
     model, config = load_trial(folder)
     notes = [] if config.train.document_mask is False else ["documents of a row are kept apart"]
-    subject = OwnSubject(model.to(device, dtype), str(folder), notes, TrialForm(config))
+    subject = OwnSubject(model.to(device, dtype), str(folder), notes, TrialForm(config), folder)
     return Opened(subject, partial(_text, config))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from depthbench.data.tokenizer import HUB_FILE
@@ -43,6 +43,8 @@ class OwnSession(Session[Any]):
     def run(self, call: Call, state: Any, copies: int) -> Any:
         block, context = self.block(call.block), self.context(copies)
         state = self.model.design.enter(state, call.place)
+        if call.silent:
+            return block.apart(state, context, call.silent)[0]
         if call.part == "block":
             return block(state, context)
         if call.part == "linear":
@@ -59,6 +61,18 @@ class OwnSession(Session[Any]):
 
         state = self.model.design.enter(state, call.place)
         return self.block(call.block)(state, self.context(1), keep), seen
+
+    def parts(self, call: Call, state: Any) -> tuple[Any, list[dict[str, Tensor]]]:
+        state = self.model.design.enter(state, call.place)
+        return self.block(call.block).apart(state, self.context(1), call.silent)
+
+    @torch.no_grad()
+    def loads(self) -> dict[int, Tensor]:
+        batch = self.batch
+        # one row after another, because padding on the right is chosen experts too
+        pairs = zip(batch.tokens, batch.valid, strict=True)
+        rows = [loads_of(self.model, tokens[valid][None]) for tokens, valid in pairs]
+        return {block: torch.stack([row[block] for row in rows]) for block in rows[0]}
 
     def depth_state(self, state: Any) -> Float[Tensor, "n t w"]:
         return self.model.design.depth_state(state)
@@ -112,6 +126,20 @@ class OwnSession(Session[Any]):
             assert tokens is not None
             self.contexts[copies] = self.model.context(tokens, padding)
         return self.contexts[copies]
+
+
+def loads_of(model: Model, tokens: Int[Tensor, "b t"]) -> dict[int, Float[Tensor, "experts"]]:
+    """Share of all choices that went to each expert, by block with a router."""
+    trace = Trace()
+    found: dict[int, Tensor] = {}
+
+    def keep(site: int, _: Tensor, y: Tensor) -> Tensor:
+        if len(trace.loads) > len(found):
+            found[site // 2] = trace.loads[-1].share
+        return y
+
+    model(tokens, tap=keep, trace=trace)
+    return found
 
 
 class Form(ABC):
@@ -185,11 +213,18 @@ class OwnSubject(Subject):
         source: str,
         notes: Sequence[str] = (),
         form: Form | None = None,
+        trial: Path | None = None,
     ) -> None:
-        """``form`` is that of the files which the model came in, if it came in any."""
+        """``form`` is that of the files which the model came in, if it came in any.
+
+        ``trial`` is the folder of the one that trained it.
+        """
         shape = model.config.shape
         check_finite(model, source)
-        self.model, self.form = model.eval(), form
+        self.model, self.form, self.trial = model.eval(), form, trial
+        self.parts = tuple(
+            dict.fromkeys(name for _, branch, _ in model.sites() for name in branch.parts)
+        )
         self.device, self.dtype = model.embed.weight.device, model.embed.weight.dtype
         backbone = model.config.backbone.name
         width = model.design.depth_state(self._opened()).shape[-1]
@@ -210,6 +245,10 @@ class OwnSubject(Subject):
 
     def session(self, batch: Batch) -> OwnSession:
         return OwnSession(self.model, batch.to(self.device))
+
+    @property
+    def stream_names(self) -> tuple[str, ...]:
+        return self.model.design.stream_names or super().stream_names
 
     @property
     def module(self) -> Model:
@@ -253,6 +292,12 @@ class OwnSubject(Subject):
         except DepthbenchError as error:
             return str(error)
         return None
+
+    @torch.no_grad()
+    def no_routers(self) -> str | None:
+        if loads_of(self.model, torch.zeros(1, 1, dtype=torch.long, device=self.device)):
+            return None
+        return f"the blocks of backbone '{self.model.config.backbone.name}' have no router"
 
     @torch.no_grad()
     def _opened(self) -> Any:

@@ -1,6 +1,7 @@
 """Interventions as programs: which blocks run, in which order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from depthbench.errors import DepthbenchError
 from depthbench.nn.model import places
@@ -81,6 +82,14 @@ def only(layers: int, block: int, part: Part) -> Program:
     _edits(part != "block", f"the whole of block {block} in its own place")
     calls = plain(layers)
     return (*calls[:block], Call(block, block, part), *calls[block + 1 :])
+
+
+def silent(layers: int, blocks: Sequence[int], *parts: str) -> Program:
+    """All blocks in order; these ``parts`` of the branches of ``blocks`` give nothing."""
+    _within(layers, *blocks)
+    _edits(bool(blocks) and bool(parts), "nothing that is silent")
+    calls = plain(layers)
+    return tuple(replace(one, silent=parts) if one.block in blocks else one for one in calls)
 
 
 def _within(layers: int, *blocks: int) -> None:

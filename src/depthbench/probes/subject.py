@@ -18,6 +18,7 @@ from depthbench.probes.batch import Batch
 S = TypeVar("S")
 Part = Literal["block", "attention", "feedforward", "linear"]
 """What of a block runs: all of it, one of its branches alone, or a linear map in its place."""
+BRANCHES: tuple[Part, ...] = ("attention", "feedforward")
 
 
 @dataclass(frozen=True, order=True)
@@ -28,6 +29,8 @@ class Call:
     place: int
     """Depth at which it runs: what designs that group neighbouring sites go by."""
     part: Part = "block"
+    silent: tuple[str, ...] = ()
+    """Of the `Subject.parts` of its branches, those that give nothing; of a whole block alone."""
 
 
 class SubjectFacts(Frozen):
@@ -81,6 +84,20 @@ class Session(ABC, Generic[S]):
 
         One output for a block that is seen from outside alone: ``z_{l+1} - z_l``.
         """
+
+    def parts(self, call: Call, state: S) -> tuple[S, list[dict[str, Float[Tensor, "b t d"]]]]:
+        """`run` of a whole block for one program, and what each part of its branches gave.
+
+        Only of a subject that has `Subject.parts`.
+        """
+        raise NotImplementedError
+
+    def loads(self) -> dict[int, Float[Tensor, "b experts"]]:
+        """By block with a router: the share of each row's choices that went to each expert.
+
+        Of tokens of text alone, in the model's own forward. Empty without routers.
+        """
+        return {}
 
     @abstractmethod
     def depth_state(self, state: S) -> Float[Tensor, "n t w"]:
@@ -136,15 +153,30 @@ class Subject(ABC):
     dtype: torch.dtype
     whole: str | None = None
     """Why attention and feed-forward of its blocks cannot run apart; None where they can."""
+    in_turn: bool = True
+    """Whether one and then the other, each alone, are the block."""
+    parts: tuple[str, ...] = ()
+    """Names of what runs side by side in one branch and is summed, as far as it runs apart."""
+    trial: Path | None = None
+    """Folder of the trial that trained it as it is; None for others."""
 
     @property
     def layers(self) -> int:
         """Number of blocks."""
         return self.facts.layers
 
+    @property
+    def stream_names(self) -> tuple[str, ...]:
+        """Of its residual streams: by number, unless they have names of their own."""
+        return tuple(map(str, range(self.facts.streams)))
+
     def no_jacobian(self) -> str | None:
         """Why a block has no derivative by its depth state alone; None where it has."""
         return None
+
+    def no_routers(self) -> str | None:
+        """Why there is no router whose choices can be read; None where there is one."""
+        return "the model has no router that can be read"
 
     @property
     @abstractmethod

@@ -273,7 +273,7 @@ def effective(shares: Sequence[float]) -> float:
     return math.exp(-sum(p * math.log(p) for p in shares if p > 0))
 
 
-def spoken(where: Where, places: Sequence[int]) -> str:
+def spoken(where: str, places: Sequence[int]) -> str:
     """``block 3``, ``blocks 0 to 4 and 7``."""
     parts: list[list[int]] = []
     for place in sorted(places):
