@@ -115,7 +115,7 @@ def pooled(
         context = told(TOKENS, marks, padding=padding)
         return spans_of(context, LENGTH, y.device, 3, 6).pool(y, None)
     room = Room(3, LENGTH, y.device, y.dtype, marks)
-    kept = (2, 1 if marks.sentence_ends else 5, 1)
+    kept = (0, 2, 1 if marks.sentence_ends else 5, 1)
     memory = StartMemory(room, PoolMemory(room, 4, kept))
     empty = torch.empty(LENGTH, 0)
     cache = Cache(room, empty, empty, branches=[], connections=[], design=memory)
@@ -243,7 +243,8 @@ def test_sums_of_half_precision_are_in_float32(low: torch.dtype) -> None:
 def test_spans_are_of_three_granularities() -> None:
     spans = spans_of(Context(torch.empty(0, 0), torch.empty(0, 0)), 5, torch.device("cpu"), 2, 4)
     assert isinstance(spans, Spans)
-    assert [span.start.tolist() for span in spans.spans] == [
+    assert spans.spans[0] is None, "the token itself"
+    assert [span.start.tolist() for span in spans.spans if span is not None] == [
         [[0, 0, 1, 2, 3]],
         [[0, 0, 0, 0, 1]],
         [[0, 0, 0, 0, 0]],

@@ -14,6 +14,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Backbone, Context, Depth, Entry, Role, projections_of
 from depthbench.nn.cache import Memory, Room
 from depthbench.nn.fused import PLAIN, Kernels
+from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Parametrised, Start
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
@@ -78,6 +79,22 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Fewer:
+    """The streams of a model in terms of fewer ones."""
+
+    kept: tuple[int, ...]
+    """Number of the old stream that each new one goes on from, rising."""
+    sites: Sequence[Float[Tensor, "m s"]]
+    """``E`` of every site, in order: ``H ≈ E H'``, old streams from new ones."""
+    readout: Float[Tensor, "m s"]
+    """``E`` of the last state."""
+    collect: Float[Tensor, "m s"]
+    """``C``: ``H' = Cᵀ H``, new streams from old ones, at every depth."""
+    exact: bool = True
+    """Whether the new model must be able to do the same; see `Design.fewer`."""
+
+
+@dataclass(frozen=True)
 class Site:
     """One place where a branch is called."""
 
@@ -135,6 +152,18 @@ class Connection(Parametrised, ABC, Generic[S]):
         ``route`` is what `read` returned; once it is fixed this is linear in the state.
         """
 
+    def input_norm(self) -> RMSNorm | None:
+        """The norm that the branch's input comes out of; None where there is none of its own."""
+        return None
+
+    def fewer_into(self, new: Any, expand: Any, collect: Any) -> None:
+        """Give ``new``, which carries fewer streams, what makes it do as this one does.
+
+        ``expand`` and ``collect`` are ``E`` of this site and ``C`` of a `Fewer`. Called only where
+        `Design.fewer` gives a config.
+        """
+        raise NotImplementedError
+
     def new_memory(self, room: Room) -> Memory | None:
         """Room for what the connection keeps of earlier tokens; None where tokens are apart."""
         return None
@@ -172,6 +201,8 @@ class Design(Parametrised, ABC, Generic[S]):
     """Whether the state is the embedding plus all branch outputs, each with a weight of order 1, so
     that a factor on them does what depth-µP and CompleteP assume. Not where a norm, a softmax or a
     factor of its own sets their size."""
+    averages_streams: ClassVar[bool] = False
+    """Whether a stream can go on as a mean of several; see `fewer`."""
     reads_marks: ClassVar[bool] = False
     """Whether it must be told which tokens start documents and end sentences."""
 
@@ -195,9 +226,18 @@ class Design(Parametrised, ABC, Generic[S]):
         """No parameters at the root, unless a design says otherwise."""
         return {}
 
+    @property
+    def stream_names(self) -> tuple[str, ...]:
+        """Of its streams, where they have names of their own; otherwise they go by number."""
+        return ()
+
     def distance_at_start(self) -> float | None:
         """`start_distance`, unless options change it."""
         return self.start_distance
+
+    def reads_out_mean(self) -> bool:
+        """Whether it opens with equal streams and reads out their mean."""
+        return False
 
     def takes_branch_factor(self) -> bool:
         """`sums_branches`, unless options change it."""
@@ -253,6 +293,21 @@ class Design(Parametrised, ABC, Generic[S]):
     def tables_without(self, tables: dict[str, Tensor], kept: Sequence[int]) -> dict[str, Tensor]:
         """The parameters at the root, by name, of a model with the blocks ``kept`` alone."""
         return tables
+
+    def fewer(self, kept: Sequence[int], exact: bool) -> DesignConfig:
+        """The design of a model whose streams are merged into the ``kept`` ones.
+
+        With ``exact`` it can do just what this one does where streams are multiples of each other;
+        without, it may be simpler. Raises `DepthbenchError` where streams cannot be merged.
+        """
+        raise DepthbenchError(
+            f"design '{self.config.name}' has no streams that can be merged into {list(kept)}. "
+            "Those of hc, mhc, mhc_lite, cascade and resi_dual can"
+        )
+
+    def fewer_into(self, new: Any, fewer: Fewer) -> None:
+        """Give ``new``, of the config that `fewer` returned, the parameters at the root."""
+        raise NotImplementedError
 
     def with_depth_state(self, state: S, z: Float[Tensor, "b t width"]) -> S:
         """``state`` with ``z`` in place of its depth state, and all else as it is.

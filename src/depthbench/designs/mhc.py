@@ -7,25 +7,23 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from depthbench.designs.base import Card, DesignConfig, Fact, Site
+from depthbench.designs.base import Card, Fact, Site
 from depthbench.designs.fast_sinkhorn import sinkhorn_fast
 from depthbench.designs.manifold import ManifoldConnection
 from depthbench.designs.measure import farthest, filled, noise
 from depthbench.designs.measure_streams import mixing, writing
+from depthbench.designs.mergeable import MergeableConfig, MergeableDesign
 from depthbench.designs.sinkhorn import sinkhorn_plain
-from depthbench.designs.streams import MixedStreamDesign
 from depthbench.nn.branch import Backbone
 from depthbench.nn.kernels import fast
 from depthbench.nn.parameters import Start, constant, values
 from depthbench.shapes import Shape
 
 
-class MHCConfig(DesignConfig):
+class MHCConfig(MergeableConfig):
     """``start``: `identity` starts as `prenorm`, up to the norms' eps; `paper` as published."""
 
     name: str = "mhc"
-    streams: int = Field(default=4, ge=1)
-    """`m`, the number of streams."""
     start: Literal["identity", "paper"] = "identity"
     rounds: int = Field(default=20, ge=1)
     """Of Sinkhorn's normalisation of rows and columns."""
@@ -38,13 +36,12 @@ class MHCConnection(ManifoldConnection):
     """``x = N(Σ_i σ(α̃_i) H_i)``, new ``H_j = Σ_i Sinkhorn(Ã)[i, j] H_i + 2σ(β̃_j) y``."""
 
     def __init__(self, config: MHCConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
-        m = config.streams
-        super().__init__(m, (m, m), config.gate, shape, backbone)
-        self.config = config
+        m = config.made
+        super().__init__(config, (m, m), shape, backbone)
         self.first = site.number % m
 
     def bias_starts(self) -> dict[str, Start]:
-        m = self.streams
+        m = self.made
         high, on, off = {"identity": (8.0, 0.0, -8.0), "paper": (3.0, 3.0, -3.0)}[self.config.start]
         return {
             "bias_read": values([high if i == self.first else -high for i in range(m)]),
@@ -59,7 +56,7 @@ class MHCConnection(ManifoldConnection):
 
 
 @final
-class MHC(MixedStreamDesign):
+class MHC(MergeableDesign):
     """Manifold-constrained Hyper-Connections (arXiv 2512.24880)."""
 
     Config = MHCConfig
@@ -74,9 +71,9 @@ class MHC(MixedStreamDesign):
         paper="arXiv 2512.24880",
     )
 
-    def mixing_error(self) -> float:
+    def mixing_error(self) -> float | None:
         """Sinkhorn's error falls with its rounds; how far it is off depends on the logits."""
-        return 2 / self.config.rounds
+        return None if self.merged else 2 / self.config.rounds
 
     def connection(self, site: Site) -> MHCConnection:
         return MHCConnection(self.config, site, self.shape, self.backbone)
@@ -87,6 +84,8 @@ class MHC(MixedStreamDesign):
 
         Few rounds make only the columns exact, so logits are small here, for the rows.
         """
+        if self.merged:
+            return []
         connection = filled(self.connection(Site(0, self.shape.layers)))
         for parameter in connection.parameters():
             parameter.mul_(0.02)

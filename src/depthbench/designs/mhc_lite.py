@@ -9,11 +9,11 @@ from jaxtyping import Float
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from depthbench.designs.base import Card, DesignConfig, Fact, Site
+from depthbench.designs.base import Card, Fact, Site
 from depthbench.designs.manifold import ManifoldConnection
 from depthbench.designs.measure import farthest, filled, noise
 from depthbench.designs.measure_streams import mixing
-from depthbench.designs.streams import MixedStreamDesign
+from depthbench.designs.mergeable import MergeableConfig, MergeableDesign
 from depthbench.nn.branch import Backbone
 from depthbench.nn.parameters import Start, constant, values
 from depthbench.nn.precision import full_precision
@@ -23,12 +23,14 @@ from depthbench.shapes import Shape
 MOST_STREAMS = 5
 
 
-class MHCLiteConfig(DesignConfig):
+class MHCLiteConfig(MergeableConfig):
     """``start``: `identity` starts as `prenorm`, up to the norms' eps; `paper` as published."""
 
     name: str = "mhc_lite"
     streams: int = Field(default=4, ge=1, le=MOST_STREAMS)
     """`m`, the number of streams."""
+    merged_from: int | None = Field(default=None, ge=2, le=MOST_STREAMS, examples=[5])
+    """As in `hc`."""
     start: Literal["identity", "paper"] = "identity"
     gate: float = Field(default=0.01, gt=0)
     """Start of the three gates on the dynamic part."""
@@ -54,13 +56,12 @@ class MHCLiteConnection(ManifoldConnection):
     """
 
     def __init__(self, config: MHCLiteConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
-        m = config.streams
-        super().__init__(m, (math.factorial(m),), config.gate, shape, backbone)
-        self.config = config
+        m = config.made
+        super().__init__(config, (math.factorial(m),), shape, backbone)
         self.first = site.number % m
 
     def bias_starts(self) -> dict[str, Start]:
-        m, of_prenorm = self.streams, self.config.start == "identity"
+        m, of_prenorm = self.made, self.config.start == "identity"
         high = 8.0 if of_prenorm else 1.0
         chosen = values([high if i == self.first else -high for i in range(m)])
         return {
@@ -70,7 +71,7 @@ class MHCLiteConnection(ManifoldConnection):
         }
 
     def mix(self, logits: Float[Tensor, "b t k"]) -> Float[Tensor, "b t s s"]:
-        m = self.streams
+        m = self.made
         weights = torch.softmax(logits, dim=-1)
         matrices = torch.tensor(
             [
@@ -84,12 +85,12 @@ class MHCLiteConnection(ManifoldConnection):
             return (weights @ matrices).unflatten(-1, (m, m))
 
     def work(self, length: int) -> Work:
-        combined = 2 * length * self.bias_mix.numel() * self.streams**2
+        combined = 2 * length * self.bias_mix.numel() * self.made**2
         return super().work(length) + Work(products=combined)
 
 
 @final
-class MHCLite(MixedStreamDesign):
+class MHCLite(MergeableDesign):
     """mHC-lite (arXiv 2601.05732): `mhc` with convex combinations of permutations for Sinkhorn.
 
     By Birkhoff and von Neumann these are all doubly stochastic matrices. `paper` starts with
@@ -113,9 +114,9 @@ class MHCLite(MixedStreamDesign):
     def distance_at_start(self) -> float | None:
         return self.start_distance if self.config.start == "identity" else None
 
-    def mixing_error(self) -> float:
+    def mixing_error(self) -> float | None:
         """Of rounding alone."""
-        return 1e-12
+        return None if self.merged else 1e-12
 
     def connection(self, site: Site) -> MHCLiteConnection:
         return MHCLiteConnection(self.config, site, self.shape, self.backbone)
@@ -123,6 +124,8 @@ class MHCLite(MixedStreamDesign):
     @torch.no_grad()
     def facts(self) -> list[Fact]:
         """Sums of a mixing matrix of widely spread logits, and its entries at equal logits."""
+        if self.merged:
+            return []
         connection = filled(self.connection(Site(0, self.shape.layers)))
         state = noise(1, 1, self.streams, self.shape.width)
         matrix = mixing(connection, state)

@@ -1,5 +1,6 @@
 """Causal means over the chunk, the sentence and the document of each token."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,28 +44,31 @@ class Span:
 
 @dataclass(frozen=True)
 class Spans:
-    """Of every granularity above the token: chunk, sentence, document."""
+    """Of every stream's granularity; None is the token itself."""
 
-    spans: tuple[Span, Span, Span]
+    spans: tuple[Span | None, ...]
     valid: Tensor | None
     """Which tokens are text, (b, t); None for all."""
 
     def pool(
         self, y: Float[Tensor, "b t d"], memory: "PoolMemory | None"
-    ) -> Float[Tensor, "b t 4 d"]:
-        """``y`` itself and its three means, in float32 or better."""
+    ) -> Float[Tensor, "b t s d"]:
+        """Means of ``y`` over the spans, in float32 or better."""
         y = at_least_float32(y)
         if self.valid is not None:
             y = torch.where(self.valid.unsqueeze(-1), y, 0.0)
-        kept = (None,) * 3 if memory is None else memory.kept
-        means = [span.mean(y, own) for span, own in zip(self.spans, kept, strict=True)]
-        return torch.stack([y, *means], 2)
+        kept = (None,) * len(self.spans) if memory is None else memory.kept
+        means = [
+            y if span is None else span.mean(y, own)
+            for span, own in zip(self.spans, kept, strict=True)
+        ]
+        return torch.stack(means, 2)
 
 
 class PoolMemory(Memory):
     """What the pools of one site keep: last vectors of a window, or a sum since the last mark."""
 
-    def __init__(self, room: Room, width: int, kept: tuple[int, int, int]) -> None:
+    def __init__(self, room: Room, width: int, kept: Sequence[int]) -> None:
         dtype = torch.promote_types(room.dtype, torch.float32)
         self.kept = tuple(
             torch.zeros(room.batch, size, width, device=room.device, dtype=dtype) for size in kept
@@ -94,16 +98,25 @@ def names_sentences(context: Context) -> bool:
 
 
 def spans_of(
-    context: Context, length: int, device: torch.device, chunk: int, sentence_window: int
+    context: Context,
+    length: int,
+    device: torch.device,
+    chunk: int,
+    sentence_window: int,
+    kept: Sequence[int] = range(4),
 ) -> Spans:
     """Spans of ``length`` tokens: none starts before its document or in padding.
+
+    ``kept`` are places among token, chunk, sentence and document.
 
     A document starts at its token; a sentence behind the last sentence-ending token, or at most
     ``sentence_window`` tokens back where the tokenizer names none. The cache is moved on.
     """
     memory = None if context.cache is None else context.cache.design
     assert memory is None or isinstance(memory, StartMemory)
-    positions = context.past + torch.arange(length, device=device).unsqueeze(0)
+    rows = 1 if context.tokens is None else len(context.tokens)
+    # one row each, also where all are the same: states of several programs are joined by rows
+    positions = context.past + torch.arange(length, device=device).expand(rows, -1)
     document = _documents(context, positions, memory)
     if context.padding is not None:
         document = document.maximum(context.padding.unsqueeze(1))
@@ -113,12 +126,12 @@ def spans_of(
         sentence, window = document.maximum(positions - sentence_window + 1), sentence_window
     starts = (document.maximum(positions - chunk + 1), sentence, document)
     first, second, third = (start.minimum(positions) - context.past for start in starts)
-    spans = (Span(first, chunk), Span(second, window), Span(third, None))
-    return Spans(spans, context.valid(length))
+    every = (None, Span(first, chunk), Span(second, window), Span(third, None))
+    return Spans(tuple(every[place] for place in kept), context.valid(length))
 
 
 def _documents(
-    context: Context, positions: Int[Tensor, "1 t"], memory: StartMemory | None
+    context: Context, positions: Int[Tensor, "rows t"], memory: StartMemory | None
 ) -> Int[Tensor, "rows t"]:
     """Position of the last document token up to each token; 0 where there is none."""
     token = context.marks.document
@@ -132,7 +145,7 @@ def _documents(
 
 
 def _sentences(
-    context: Context, positions: Int[Tensor, "1 t"], memory: StartMemory | None
+    context: Context, positions: Int[Tensor, "rows t"], memory: StartMemory | None
 ) -> Int[Tensor, "rows t"]:
     """Position behind the last sentence-ending token before each token; 0 where there is none."""
     assert context.tokens is not None

@@ -1,14 +1,26 @@
 """ResiDual: a post-norm stream that the branches read, and a pre-norm stream beside it."""
 
-from typing import ClassVar, final
+from collections.abc import Sequence
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from depthbench.designs.base import Card, Connection, DesignConfig, Entry, Fact, Route, Site
+from depthbench.designs.base import (
+    Card,
+    Connection,
+    DesignConfig,
+    Entry,
+    Fact,
+    Fewer,
+    Route,
+    Site,
+)
 from depthbench.designs.measure import farthest, filled, noise, rms
+from depthbench.designs.postnorm import PostNormConfig
 from depthbench.designs.streams import StreamDesign
+from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import Backbone
 from depthbench.nn.norm import RMSNorm
 from depthbench.shapes import Shape
@@ -44,6 +56,10 @@ class ResiDualConnection(Connection[Tensor]):
         post, pre = (state + y.unsqueeze(2)).unbind(2)
         return torch.stack([self.norm(post), pre], dim=2)
 
+    @torch.no_grad()
+    def fewer_into(self, new: Any, expand: Any, collect: Any) -> None:
+        new.norm.gain.copy_(self.norm.gain)
+
 
 @final
 class ResiDual(StreamDesign):
@@ -70,12 +86,28 @@ class ResiDual(StreamDesign):
     def streams(self) -> int:
         return 2
 
+    @property
+    def stream_names(self) -> tuple[str, ...]:
+        return "post-norm", "pre-norm"
+
     def connection(self, site: Site) -> ResiDualConnection:
         return ResiDualConnection(self.shape, self.backbone)
 
     def readout(self, state: Float[Tensor, "b t 2 d"]) -> Float[Tensor, "b t d"]:
         post, pre = state.unbind(2)
         return post + self.norm(pre)
+
+    def fewer(self, kept: Sequence[int], exact: bool) -> DesignConfig:
+        """Without ``q`` it is `postnorm`, whose readout is ``p``."""
+        if tuple(kept) != (0,):
+            raise DepthbenchError(
+                "design 'resi_dual' can lose its pre-norm stream alone: branches read the "
+                "post-norm one. Merge stream 1 into 0"
+            )
+        return PostNormConfig()
+
+    def fewer_into(self, new: Any, fewer: Fewer) -> None:
+        """Nothing is left at the root."""
 
     @torch.no_grad()
     def facts(self) -> list[Fact]:

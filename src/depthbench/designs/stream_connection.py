@@ -33,6 +33,9 @@ class StreamConnection(Connection[Tensor], ABC):
         assert route.read is not None
         return self.norm(read_streams(state, route.read, self.kernels)), route
 
+    def input_norm(self) -> RMSNorm:
+        return self.norm
+
     def mixed(self, state: Float[Tensor, "b t s d"], route: StreamRoute) -> Float[Tensor, "b t d"]:
         assert route.read is not None
         return read_streams(state, route.read, self.kernels)

@@ -58,6 +58,9 @@ class MixedStreamDesign(StreamDesign, ABC):
     def readout(self, state: Float[Tensor, "b t s d"]) -> Float[Tensor, "b t d"]:
         return state.mean(2)
 
+    def reads_out_mean(self) -> bool:
+        return True
+
 
 def mix_and_write_plain(
     streams: Float[Tensor, "b t s d"],
