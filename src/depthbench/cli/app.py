@@ -16,6 +16,7 @@ from depthbench.cli import (
     report,
     run,
     shapes,
+    streams,
     train,
     watch,
 )
@@ -44,6 +45,7 @@ def build() -> typer.Typer:
         train,
         probe,
         prune,
+        streams,
         data,
     )
     for group in groups:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,8 +15,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
-from depthbench.cli.options import Blocks, FinalNorm, HeadName, TextField
+from depthbench.cli.options import (
+    AsJson,
+    Blocks,
+    Data,
+    Device,
+    Dtype,
+    FinalNorm,
+    HeadName,
+    Length,
+    Seed,
+    TextField,
+    Tokens,
+    Workers,
+)
 from depthbench.cli.run import interrupt
+from depthbench.cli.targets import Target, targets
 from depthbench.errors import DepthbenchError
 from depthbench.machine import prepare_process
 from depthbench.probes import parse_probes
@@ -24,7 +38,7 @@ from depthbench.probes.load import Opened, Parts, folder_of, load, open_model
 from depthbench.probes.probe import Probe
 from depthbench.probes.result import Number, ProbeResult
 from depthbench.probes.run import kept_results, run_probes
-from depthbench.probes.study import FOLDER, trials_of
+from depthbench.probes.study import FOLDER
 from depthbench.probes.text import SHORTEST, TextConfig
 
 EXAMPLE = """Examples:
@@ -39,17 +53,6 @@ depthbench probe --compare runs/a runs/b HuggingFaceTB/SmolLM2-135M --data texts
 """
 WIDE = 110
 TEXT = TextConfig.model_fields
-
-
-class Target(NamedTuple):
-    """What is probed, and where its results go."""
-
-    source: str
-    folder: Path
-    study: Path | None = None
-    """Folder of the study that it was named by."""
-    page: Path | None = None
-    """Folder of the page that shows that study's models side by side."""
 
 
 def register(app: typer.Typer) -> None:
@@ -70,15 +73,10 @@ def probe(
     compare: Annotated[
         bool, typer.Option("--compare", help="Draw all models side by side on one scale.")
     ] = False,
-    data: Annotated[
-        list[str] | None,
-        typer.Option("--data", help="Text instead of the model's own validation text; repeatable."),
-    ] = None,
+    data: Data = None,
     text_field: TextField = TEXT["text_field"].default,
-    tokens: Annotated[str, typer.Option("--tokens", help="Tokens of text: 4096, 64k, 1M.")] = "16k",
-    length: Annotated[
-        int, typer.Option("--length", min=2, help="Tokens of each document that are read.")
-    ] = TEXT["length"].default,
+    tokens: Tokens = "16k",
+    length: Length = TEXT["length"].default,
     start: Annotated[
         str, typer.Option("--start", help="Document token before each text: model, always, never.")
     ] = "model",
@@ -86,18 +84,14 @@ def probe(
         Path | None,
         typer.Option("--out", help="Folder of the results; runs/probes/... unless given."),
     ] = None,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, help="Processes; each loads the model.")
-    ] = 1,
+    workers: Workers = 1,
     blocks: Blocks = None,
     norm: FinalNorm = None,
     head: HeadName = None,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "cpu",
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="float32, float64 or bfloat16.")
-    ] = "float32",
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> int:
     """Measure how a model uses its depth: what each block does, and what is lost without it.
 
@@ -119,7 +113,7 @@ def probe(
     parts = Parts(blocks=blocks, norm=norm, head=head)
     if compare and len(models) < 2 and not (folder_of(models[0]) / "trials").is_dir():
         raise DepthbenchError("--compare needs two models or more, or a study. Name another one")
-    todo = list(_targets(models, out))
+    todo = list(targets(models, out, FOLDER))
     console = Console(stderr=True)
     found: list[list[ProbeResult]] = []
     kept: list[list[ProbeResult]] = []
@@ -127,11 +121,11 @@ def probe(
         for one in todo:
             make = partial(open_model, one.source, device=device, dtype=dtype, parts=parts)
             found.append(_probe(make, config, chosen, one.folder, workers, console))
-            kept.append(kept_results(one.folder, found[-1], partial(_say, console)))
+            kept.append(kept_results(one.folder, found[-1], partial(say_on, console)))
     except KeyboardInterrupt:
         console.print("Stopped: what is measured is kept. The same command goes on.")
         return 130
-    _answer(found, _pages(kept, todo, compare, out), as_json)
+    answer(found, _pages(kept, todo, compare, out), as_json)
     return 0
 
 
@@ -156,49 +150,6 @@ def count_of(text: str) -> int:
     return count
 
 
-def _targets(models: Sequence[str], out: Path | None) -> Iterator[Target]:
-    """Every model with the folder of its results; a study stands for its best trials.
-
-    Raises `DepthbenchError` for two models whose results would lie in one folder.
-    """
-    taken: dict[Path, str] = {}
-    for model in models:
-        targets = list(_targets_of(model, out, many=len(models) > 1))
-        places = [(one.folder, one.source) for one in targets]
-        places += [(page, model) for page in {one.page for one in targets} if page is not None]
-        for folder, source in places:
-            if (place := folder.resolve()) in taken:
-                raise DepthbenchError(
-                    f"the results of {source} and {taken[place]} would both lie in {folder}. "
-                    "Name each model once, or probe them with an --out of their own"
-                )
-            taken[place] = source
-        yield from targets
-
-
-def _targets_of(model: str, out: Path | None, many: bool) -> Iterator[Target]:
-    folder = folder_of(model)
-    if (folder / "trials").is_dir():
-        rows = trials_of(folder)
-        if not rows:
-            raise DepthbenchError(f"{folder}: no trial is finished. Train the study first")
-        page = folder / FOLDER
-        if out is not None:
-            page = out / folder.resolve().name if many else out
-        for row in rows:
-            yield Target(str(folder / "trials" / row.id), page / row.id, folder, page)
-    elif (folder / "checkpoints").is_dir():
-        own = folder.parents[1] if folder.parent.name == "trials" else None
-        place = folder / FOLDER if own is None else own / FOLDER / folder.name
-        yield Target(model, place if out is None else (out / folder.name if many else out))
-    else:
-        # a folder goes by its own name, however it was reached
-        whole = folder.resolve().name if folder.exists() else model.strip("/")
-        name = whole.replace("/", "--").replace("\\", "--")
-        place = Path("runs", FOLDER, name)
-        yield Target(model, place if out is None else (out / name if many else out))
-
-
 def _probe(
     make: "partial[Opened]",
     config: TextConfig,
@@ -213,7 +164,7 @@ def _probe(
     subject = opened.subject
 
     def say(words: str) -> None:
-        _say(console, f"{subject.facts.label}: {words}")
+        say_on(console, f"{subject.facts.label}: {words}")
 
     if text.facts.tokens < config.tokens // 2:
         say(f"the text has {text.facts.tokens} tokens of the {config.tokens} that were asked for")
@@ -224,7 +175,8 @@ def _probe(
         )
 
 
-def _say(console: Console, words: str) -> None:
+def say_on(console: Console, words: str) -> None:
+    """One line, as it is."""
     console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -284,10 +236,11 @@ def _pages(
     return list(dict.fromkeys(pages))
 
 
-def _answer(found: Sequence[Sequence[ProbeResult]], pages: Sequence[Path], as_json: bool) -> None:
+def answer(found: Sequence[Sequence[ProbeResult]], pages: Sequence[Path], as_json: bool) -> None:
+    """Print what was found, and where its pages are."""
     if as_json:
-        answer = [[one.resolved() for one in results] for results in found]
-        typer.echo(json.dumps(answer if len(answer) > 1 else answer[0], indent=1))
+        every = [[one.resolved() for one in results] for results in found]
+        typer.echo(json.dumps(every if len(every) > 1 else every[0], indent=1))
         return
     console = wide_console(WIDE)
     for results in found:

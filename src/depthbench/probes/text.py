@@ -68,6 +68,8 @@ class Text:
     facts: TextFacts
     domain_of: tuple[str, ...]
     """Domain of each document, by its number."""
+    coder: Tokenizer | None = None
+    """What made the tokens; None where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def text_of_dataset(dataset: Dataset, config: TextConfig) -> Text:
     }
     origin = f"validation documents of data {facts.hash}"
     bare = config.start == "never"
-    return batched(pieces, config, origin, None if bare else facts.document_token)
+    coder = dataset.tokenizer()
+    return batched(pieces, config, origin, None if bare else facts.document_token, coder)
 
 
 def text_of_files(config: TextConfig, coder: Tokenizer, start: int | None) -> Text:
@@ -108,11 +111,15 @@ def text_of_files(config: TextConfig, coder: Tokenizer, start: int | None) -> Te
         documents = unsplit(name, corpus.sources(name), megabytes, seen)
         pieces[name] = _coded(name, documents, coder, start, config.length)
     origin = ", ".join(config.paths) or "the installed corpus"
-    return batched(pieces, config, origin, start)
+    return batched(pieces, config, origin, start, coder)
 
 
 def batched(
-    pieces: dict[str, Iterator[Piece]], config: TextConfig, origin: str, start: int | None
+    pieces: dict[str, Iterator[Piece]],
+    config: TextConfig,
+    origin: str,
+    start: int | None,
+    coder: Tokenizer | None = None,
 ) -> Text:
     """Pieces of each domain in turn, until the tokens are used up; then in batches.
 
@@ -133,7 +140,8 @@ def batched(
     ]
     numbers = range(0, len(order), config.rows)
     batches = tuple(_batch(order[n : n + config.rows], n) for n in numbers)
-    return Text(batches, _facts(order, batches, config, origin, start), _domains(order))
+    facts = _facts(order, batches, config, origin, start)
+    return Text(batches, facts, _domains(order), coder)
 
 
 def _domains(order: Sequence[Piece]) -> tuple[str, ...]:

@@ -67,10 +67,13 @@ class Section(NamedTuple):
     facts: list[tuple[str, Told]]
 
 
-def write_probes(groups: Sequence[Sequence[ProbeResult]], folder: Path) -> Path:
+def write_probes(
+    groups: Sequence[Sequence[ProbeResult]], folder: Path, verdict: str = VERDICT
+) -> Path:
     """Write ``report.html`` and ``figures/*.png|svg`` to ``folder``; the path of the page.
 
-    One group a model; several are laid side by side on one scale. Raises `DepthbenchError` if
+    One group a model; several are laid side by side on one scale. ``verdict`` is the probe whose
+    words stand above all others. Raises `DepthbenchError` if
     there is no result.
     """
     models = probed(groups)
@@ -79,18 +82,18 @@ def write_probes(groups: Sequence[Sequence[ProbeResult]], folder: Path) -> Path:
     style = marks(model.label for model in models)
     write_probe_figures(models, style, folder / "figures")
     page = folder / "report.html"
-    write_atomic(page, render_probes(models, style))
+    write_atomic(page, render_probes(models, style, verdict))
     return page
 
 
-def render_probes(models: Sequence[Probed], style: dict[str, Mark]) -> str:
+def render_probes(models: Sequence[Probed], style: dict[str, Mark], above: str = VERDICT) -> str:
     """The page as one string; everything from the results is escaped."""
     figures: dict[str, Any] = {}
     sections = [
         _section(number, probe, models, style, figures)
         for number, probe in enumerate(probes_of(models))
     ]
-    verdict = [told for one in sections if one.probe == VERDICT for told in one.words]
+    verdict = [told for one in sections if one.probe == above for told in one.words]
     headline = ""
     if len(models) == 1 and verdict:
         [(_, [headline, *rest])] = verdict
@@ -105,7 +108,7 @@ def render_probes(models: Sequence[Probed], style: dict[str, Mark]) -> str:
         lines=_lines(sections),
         headline=headline,
         verdict=verdict,
-        told_above=VERDICT,
+        told_above=above,
         strip=_strip(models),
         cautions=_cautions(models),
         subjects=[(model.name, _subject(model.results[0])) for model in models],

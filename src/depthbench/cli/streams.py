@@ -1,0 +1,196 @@
+"""``depthbench streams``: which residual streams carry information, which can go, and merging."""
+
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from depthbench.cli import streams_ablate, streams_merge
+from depthbench.cli.options import (
+    AsJson,
+    Blocks,
+    Data,
+    Device,
+    Dtype,
+    FinalNorm,
+    HeadName,
+    Length,
+    Results,
+    Seed,
+    TextField,
+    Tokens,
+    Workers,
+)
+from depthbench.cli.probe import answer, progress_of, say_on
+from depthbench.cli.run import interrupt
+from depthbench.cli.streams_ablate import TEXT, stream_page, text_config
+from depthbench.cli.targets import Target, targets
+from depthbench.errors import DepthbenchError
+from depthbench.machine import prepare_process
+from depthbench.probes.load import Opened, Parts, load, open_model
+from depthbench.probes.probe import Probe
+from depthbench.probes.result import ProbeResult
+from depthbench.probes.run import read_results, run_probes
+from depthbench.probes.text import TextConfig
+from depthbench.redundancy import PROBES as OTHERS
+from depthbench.streams import FOLDER, PROBES
+from depthbench.streams.conclude import conclude, in_order
+from depthbench.streams.sample import SampleConfig
+
+DIAGNOSE = """Examples:
+
+depthbench streams diagnose runs/run
+
+depthbench streams diagnose runs/demo --tokens 32k --workers 2
+"""
+REPORT = """Example:
+
+depthbench streams report runs/a runs/b --out comparison
+"""
+SAMPLE = SampleConfig.model_fields
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="A run, trial or study of ours, a Hugging Face folder or name, or a .gguf file.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``streams`` to ``app``."""
+    group = typer.Typer(
+        help="Which residual streams carry information, which can go, and merging them.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.command("diagnose", epilog=DIAGNOSE)(diagnose)
+    streams_ablate.register(group)
+    streams_merge.register(group)
+    group.command("report", epilog=REPORT)(report)
+    app.add_typer(group, name="streams")
+
+
+def diagnose(
+    models: Models,
+    data: Data = None,
+    text_field: TextField = TEXT["text_field"].default,
+    tokens: Tokens = "16k",
+    length: Length = TEXT["length"].default,
+    samples: Annotated[
+        int, typer.Option("--samples", help="Tokens whose activations are looked at, at most.")
+    ] = SAMPLE["tokens"].default,
+    depths: Annotated[
+        int, typer.Option("--depths", help="Depths that are looked at, at most.")
+    ] = SAMPLE["depths"].default,
+    megabytes: Annotated[
+        float, typer.Option("--megabytes", help="Of the activations of one depth, at most.")
+    ] = SAMPLE["megabytes"].default,
+    ranges: Annotated[
+        int, typer.Option("--ranges", min=1, help="Ranges of blocks that streams are removed in.")
+    ] = 4,
+    out: Results = None,
+    workers: Workers = 1,
+    blocks: Blocks = None,
+    norm: FinalNorm = None,
+    head: HeadName = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Measure what every stream carries, what streams share, and what the loss says without one.
+
+    Models with one stream, mixtures of experts and hybrids get what applies to them: collapse of
+    layers, load of experts, overlap of parts. Finished probes are kept.
+    """
+    prepare_process()
+    signal.signal(signal.SIGTERM, interrupt)
+    sample = {"tokens": samples, "depths": depths, "megabytes": megabytes}
+    options: dict[str, dict[str, object]] = {
+        "information": {"sample": sample},
+        "shared": {"sample": sample},
+        "ablation": {"ranges": ranges},
+    }
+    chosen: list[Probe] = [
+        one.parse({"seed": seed, **options.get(one.name, {})}, one.name)
+        for one in (*PROBES, *OTHERS)
+    ]
+    config = text_config(data, text_field, tokens, length)
+    parts = Parts(blocks=blocks, norm=norm, head=head)
+    console = Console(stderr=True)
+    found: list[list[ProbeResult]] = []
+    todo = list(targets(models, out, FOLDER))
+    try:
+        for target in todo:
+            make = partial(open_model, target.source, device=device, dtype=dtype, parts=parts)
+            found.append(_diagnose(make, config, chosen, target, workers, console))
+    except KeyboardInterrupt:
+        console.print("Stopped: what is measured is kept. The same command goes on.")
+        return 130
+    answer(found, _pages(found, todo, out), as_json)
+    return 0
+
+
+def _diagnose(
+    make: "partial[Opened]",
+    config: TextConfig,
+    chosen: Sequence[Probe],
+    target: Target,
+    workers: int,
+    console: Console,
+) -> list[ProbeResult]:
+    with console.status("loading"):
+        opened = make()
+        text = opened.text(config)
+    subject = opened.subject
+    say = partial(say_on, console)
+    fitting = [one for one in chosen if one.refusal(subject) is None]
+    again = partial(load, *make.args, **make.keywords)
+    with progress_of(console, subject.facts.label) as hear:
+        results = run_probes(
+            subject,
+            text,
+            fitting,
+            target.folder,
+            make=again,
+            workers=workers,
+            progress=hear,
+            say=lambda words: say(f"{subject.facts.label}: {words}"),
+        )
+    return conclude(subject, text, target.folder, results, say=say)
+
+
+def report(
+    models: Models,
+    out: Results = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write the pages anew from what is measured, and one of all models side by side."""
+    found, todo = [], list(targets(models, out=None, kind=FOLDER))
+    for target in todo:
+        results = in_order(read_results(target.folder))
+        if not results:
+            raise DepthbenchError(
+                f"{target.folder} holds no results. Run depthbench streams diagnose "
+                f"{target.source} first"
+            )
+        found.append(results)
+    answer(found, _pages(found, todo, out), as_json)
+    return 0
+
+
+def _pages(
+    found: Sequence[Sequence[ProbeResult]], todo: Sequence[Target], out: Path | None
+) -> list[Path]:
+    pages = [
+        stream_page([results], target.folder)
+        for results, target in zip(found, todo, strict=True)
+        if results
+    ]
+    if sum(map(bool, found)) > 1:
+        pages.append(stream_page(found, out or Path("runs", FOLDER, "comparison")))
+    return pages

@@ -1,0 +1,161 @@
+"""``depthbench streams merge``: a checkpoint with fewer streams."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from depthbench.cli.console import wide_console
+from depthbench.cli.options import AsJson, Data, Device, Length, Seed, TextField, Tokens
+from depthbench.cli.probe import progress_of
+from depthbench.cli.run import interrupt
+from depthbench.cli.streams_ablate import TEXT, text_config
+from depthbench.errors import DepthbenchError
+from depthbench.machine import prepare_process
+from depthbench.probes.load import load
+from depthbench.streams.bench import open_bench
+from depthbench.streams.merge import WAYS, way_class
+from depthbench.streams.merge.plan import Alike, nearest_pairs, pairs_of
+from depthbench.streams.merge.run import Merged, check_free, merge
+
+MERGE = """Examples:
+
+depthbench streams merge runs/run --into 2 --way weight --out smaller
+
+depthbench streams merge runs/run --pairs 3:1 --way copies --out exact
+"""
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command ``merge`` to ``group``."""
+    group.command("merge", epilog=MERGE)(smaller)
+
+
+def smaller(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run or trial of ours.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the merged model.")],
+    way: Annotated[
+        str, typer.Option("--way", help=f"{', '.join(WAYS)}: see docs/streams.md.")
+    ] = "weight",
+    into: Annotated[
+        int | None,
+        typer.Option("--into", help="Streams that are left; the most alike are merged."),
+    ] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option("--pairs", help="Instead: which goes into which, such as 3:1,2:0."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Of training; the way's own unless given.")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Peak rate over that of training; the way's own unless given."),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, help="Sequences that norm gains are made from.")
+    ] = 256,
+    data: Data = None,
+    text_field: TextField = TEXT["text_field"].default,
+    tokens: Tokens = "16k",
+    length: Length = TEXT["length"].default,
+    device: Device = "cpu",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Merge streams, train on as the way wants, and write a normal checkpoint with fewer of them.
+
+    A merge that was stopped or killed goes on when it is asked for again.
+    """
+    prepare_process()
+    signal.signal(signal.SIGTERM, interrupt)
+    check_free(out)
+    chosen = way_class(way)
+    asked = {"steps": steps, "rate": rate}
+    given = {name: one for name, one in asked.items() if one is not None}
+    own = chosen(seed=seed)
+    if own.tune is None and given:
+        raise DepthbenchError(f"--way {way} trains nothing: leave {', '.join(given)} out")
+    if own.tune is not None and given:
+        own = chosen.parse({"seed": seed, "tune": {**own.tune.resolved(), **given}}, "merge")
+    if (into is None) == (pairs is None):
+        raise DepthbenchError("name either --into (streams that are left) or --pairs")
+    console = Console(stderr=True)
+    with console.status("loading"):
+        bench = open_bench(model, text_config(data, text_field, tokens, length), device)
+        count = bench.subject.facts.streams
+        if count == 1:
+            raise DepthbenchError(
+                f"{bench.subject.facts.label}: the model has one residual stream, so there is "
+                "nothing to merge"
+            )
+        alike = Alike.measured(bench.lab())
+        plan = pairs_of(pairs, count) if pairs is not None else nearest_pairs(alike, into or 0)
+    total = 0 if own.tune is None else own.tune.steps
+    try:
+        with progress_of(console, bench.subject.facts.label) as hear:
+            found = merge(
+                bench,
+                own,
+                plan,
+                out,
+                alike=alike,
+                samples=samples,
+                hear=lambda step, _: hear("merging", step, total),
+            )
+    except KeyboardInterrupt:
+        console.print("Stopped: the same command goes on.")
+        return 130
+    _check_written(out, found, device)
+    if as_json:
+        typer.echo(json.dumps(found.resolved() | {"folder": str(out)}, indent=1))
+    else:
+        _tell(found, out)
+    return 0
+
+
+def _check_written(out: Path, found: Merged, device: str) -> None:
+    """Read the folder back: what was written is what was measured."""
+    written = load(out, device=device).facts.weights_hash
+    if written != found.weights_hash:
+        raise DepthbenchError(
+            f"{out} does not hold what was measured (weights {written}, not "
+            f"{found.weights_hash}). Its disk may be at fault: write it again, elsewhere"
+        )
+
+
+def _tell(found: Merged, out: Path) -> None:
+    pairs = ", ".join(f"{one} into {other}" for one, other in found.into.items())
+    typer.echo(f"Merged by {found.way.title}: streams {pairs}.")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for heading in ("before", "after", "change"):
+        table.add_column(heading, justify="right")
+    before, after = found.before, found.after
+    rows: list[tuple[str, float, float, str]] = [
+        ("streams", before.streams, after.streams, "d"),
+        ("loss, nats/token", before.loss, after.loss, ".4f"),
+        *(
+            (f"loss, {name}", one, after.loss_by_domain[name], ".4f")
+            for name, one in before.loss_by_domain.items()
+        ),
+        ("parameters", before.parameters, after.parameters, ",d"),
+        ("tokens/s, forward", before.reads_per_second, after.reads_per_second, ",.0f"),
+        ("tokens/s, training", before.trains_per_second, after.trains_per_second, ",.0f"),
+        ("state, bytes/token", before.state_bytes, after.state_bytes, ",d"),
+        ("kept for backward, bytes/token", before.kept_bytes, after.kept_bytes, ",d"),
+    ]
+    for name, one, other, form in rows:
+        table.add_row(name, f"{one:{form}}", f"{other:{form}}", f"{other / one - 1:+.2%}")
+    wide_console(100).print(table)
+    if found.gains is not None:
+        done = "kept" if found.gains.kept else "put back, for the loss grew"
+        typer.echo(
+            f"Norm gains from {found.gains.samples} sequences: loss {found.gains.loss_before:.4f} "
+            f"to {found.gains.loss_after:.4f} on others; {done}."
+        )
+    typer.echo(f"Model: {out}")

@@ -1,0 +1,331 @@
+"""What the loss says when streams are taken away: marginal loss by stream, depth and domain."""
+
+import itertools
+from collections.abc import Sequence
+from typing import ClassVar, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from depthbench.probes.bootstrap import interval
+from depthbench.probes.lab import Lab, Part, Task
+from depthbench.probes.loss import by_row, token_losses
+from depthbench.probes.probe import Found, Probe
+from depthbench.probes.result import Curve, Finding, Matrix, Number, row, table, value
+from depthbench.probes.subject import Subject
+from depthbench.probes.walk import Walker
+from depthbench.streams.sites import (
+    Removal,
+    Removing,
+    packed,
+    parts_of,
+    places_of,
+    ranges,
+    states_at,
+    travel,
+    unpacked,
+)
+
+PERCENT = "% of the loss"
+By = Literal["zero", "mean"]
+TOLD: dict[By, str] = {"zero": "set to zero", "mean": "replaced by its mean"}
+TOGETHER = 64
+"""Removals of one task."""
+
+
+class Means(Task):
+    """Sums over tokens of every stream at every place."""
+
+    name: ClassVar[str] = "stream-means"
+
+    @torch.no_grad()
+    def measure(self, walker: Walker, subject: Subject) -> Part:
+        session = walker.session
+        found = [session.batch.text(z).double().sum(0) for z in states_at(session, subject)]
+        return {"sums": torch.stack(found).cpu().numpy()}
+
+
+class Removals(Task):
+    """Next-token loss by row, without some streams."""
+
+    name: ClassVar[str] = "stream-removals"
+    removals: tuple[Removal, ...]
+    means: str = ""
+    """Of all streams at all places; see `packed`."""
+
+    @torch.no_grad()
+    def measure(self, walker: Walker, subject: Subject) -> Part:
+        session, streams = walker.session, subject.facts.streams
+        batch = session.batch
+        means = unpacked(self.means, streams, places_of(subject))
+        nats = torch.zeros(1 + len(self.removals), batch.rows, dtype=torch.float64)
+        nats[0] = by_row(batch, token_losses(session, walker.states[-1])).cpu()
+        for start, numbers in self._together(batch.tokens.numel(), walker.limits.tokens):
+            copies = len(numbers)
+            change = Removing([self.removals[n] for n in numbers], subject, means)
+            state = session.join([walker.states[start]] * copies, copies)
+            last = travel(session, subject, change, state, start, copies)
+            for place, number in enumerate(numbers):
+                own = session.take(last, place, place + 1, copies)
+                nats[1 + number] = by_row(batch, token_losses(session, own)).cpu()
+        tokens = batch.predicted.sum(1).double()
+        return {"nats": nats.numpy(), "tokens": tokens.cpu().numpy()}
+
+    def _together(self, size: int, most: int) -> list[tuple[int, list[int]]]:
+        """Removals that start at one block, as many as ``most`` tokens allow for."""
+        by_start: dict[int, list[int]] = {}
+        for number, one in enumerate(self.removals):
+            by_start.setdefault(one.start, []).append(number)
+        step = max(1, most // size)
+        return [
+            (start, numbers[n : n + step])
+            for start, numbers in by_start.items()
+            for n in range(0, len(numbers), step)
+        ]
+
+
+class RowLosses:
+    """Losses by row, of the model as it is and of changed ones."""
+
+    def __init__(
+        self, nats: NDArray[np.float64], tokens: NDArray[np.float64], domains: Sequence[str]
+    ) -> None:
+        """``nats`` is ``(1 + changes, rows)``; ``domains`` names that of each row."""
+        self.nats, self.tokens = nats, tokens
+        self.names = tuple(dict.fromkeys(domains))
+        self.masks = [np.array([one == name for one in domains]) for name in self.names]
+
+    def changes(self, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """``loss(changed) / loss - 1``; rows count as often as ``weights`` say."""
+        counts = np.ones_like(self.tokens) if weights is None else weights
+        total = (self.nats * counts).sum(1)
+        return total[1:] / total[0] - 1
+
+    def by_domain(self) -> NDArray[np.float64]:
+        """`changes` in each domain, ``(domains, changes)``."""
+        return np.stack([self.changes(mask.astype(np.float64)) for mask in self.masks])
+
+    def spans(self, seed: int, places: Sequence[int]) -> NDArray[np.float64]:
+        """95 % intervals of some `changes` over documents, ``(places, 2)``; NaN for few rows."""
+        found = []
+        for number in places:
+            pair = self.nats[[0, number + 1]]
+
+            def measure(weights: NDArray[np.float64], pair: NDArray[np.float64] = pair) -> float:
+                total = (pair * weights).sum(1)
+                return float(total[1] / total[0] - 1)
+
+            found.append(interval(measure, len(self.tokens), seed) or (np.nan, np.nan))
+        return np.array(found)
+
+
+def row_losses(lab: Lab, removals: Sequence[Removal], batches: Sequence[int]) -> RowLosses:
+    """Of a model without streams, on ``batches``."""
+    means = ""
+    if any(one.by == "mean" for one in removals):
+        means = packed(lab.summed(Means())["sums"] / lab.tokens(lab.batches))
+    starts = range(0, max(1, len(removals)), TOGETHER)
+    tasks = [Removals(removals=tuple(removals[n : n + TOGETHER]), means=means) for n in starts]
+    parts = lab.joined_each(tasks, batches)
+    nats = np.concatenate([parts[0]["nats"][:1], *(part["nats"][1:] for part in parts)])
+    documents = [number for one in batches for number in lab.text.batches[one].documents]
+    domains = [lab.text.domain_of[number] for number in documents]
+    return RowLosses(nats, parts[0]["tokens"], domains)
+
+
+@final
+class Ablation(Probe):
+    """Which streams, over which blocks, is an option."""
+
+    name: ClassVar[str] = "ablation"
+    title: ClassVar[str] = "Loss without a stream"
+    definition: ClassVar[str] = (
+        "loss(stream set to zero, or to its mean over tokens, in front of every site of a range of "
+        "blocks, and of the readout where the range ends there) / loss - 1"
+    )
+    blind: ClassVar[str] = (
+        "States without a stream were never met in training: what is lost may be a matter of "
+        "scale, and a little training may bring it back. See the re-trained ablation."
+    )
+    ranges: int = Field(default=4, ge=1)
+    """Ranges of blocks that depth is divided into."""
+    layers: tuple[int, int] | None = None
+    """Instead of these: one range, first block and one behind the last."""
+    streams: tuple[int, ...] | None = None
+    """None = each of them."""
+    mean: bool = True
+    """Also put the mean in a stream's place."""
+    sets: bool = True
+    """Also remove pairs, and all but one."""
+
+    def refusal(self, subject: Subject) -> str | None:
+        return "the model has one residual stream" if subject.facts.streams == 1 else None
+
+    def look(self, lab: Lab) -> Found:
+        plan = Plan(self, lab)
+        losses = row_losses(lab, plan.every, lab.leading(len(plan.every)))
+        taken = Taken(plan, losses, lab.subject.stream_names, self.seed)
+        findings: list[Finding] = []
+        for kind in plan.kinds:
+            findings += taken.by_depth(kind)
+            if plan.whole is not None:
+                findings += taken.everywhere(kind, plan.whole)
+        if plan.pairs:
+            findings.append(taken.pairs())
+        if plan.only:
+            findings.append(taken.only())
+        return Found(findings, taken.words(len(parts_of(lab.subject))))
+
+
+class Plan:
+    """Which streams are taken away where."""
+
+    def __init__(self, probe: Ablation, lab: Lab) -> None:
+        self.count, layers = lab.subject.facts.streams, lab.layers
+        self.chosen = list(probe.streams or range(self.count))
+        self.spans = [probe.layers] if probe.layers else list(ranges(layers, probe.ranges))
+        self.whole = None if probe.layers else (0, layers)
+        self.kinds: tuple[By, ...] = ("zero", "mean") if probe.mean else ("zero",)
+        self.pairs = self.only = ()
+        if probe.sets and self.whole is not None:
+            pairs = itertools.combinations(self.chosen, 2) if self.count > 2 else ()
+            self.pairs = tuple(Removal(streams=pair, stop=layers) for pair in pairs)
+            self.only = tuple(
+                Removal(streams=tuple(n for n in range(self.count) if n != one), stop=layers)
+                for one in self.chosen
+            )
+        wholes = [] if self.whole is None else [self.whole]
+        singles = [
+            self.single(kind, one, span)
+            for kind in self.kinds
+            for one in self.chosen
+            for span in (*wholes, *self.spans)
+        ]
+        self.every = list(dict.fromkeys([*singles, *self.pairs, *self.only]))
+
+    def single(self, kind: By, stream: int, span: tuple[int, int]) -> Removal:
+        """One stream over one range."""
+        return Removal(streams=(stream,), start=span[0], stop=span[1], by=kind)
+
+
+class Taken:
+    """What the losses of a plan say, as findings and in words."""
+
+    def __init__(self, plan: Plan, losses: RowLosses, names: Sequence[str], seed: int) -> None:
+        self.plan, self.losses, self.names, self.seed = plan, losses, names, seed
+        self.place = {one: number for number, one in enumerate(plan.every)}
+        self.changes = 100 * losses.changes()
+        self.domains = 100 * losses.by_domain()
+
+    def by_depth(self, kind: By) -> list[Finding]:
+        """Streams × ranges, in all and in each domain."""
+        plan = self.plan
+        places = np.array(
+            [[self.place[plan.single(kind, n, span)] for span in plan.spans] for n in plan.chosen]
+        )
+        every = [("", f"Loss with a stream {TOLD[kind]}, by range of blocks", self.changes)]
+        every += [
+            (f"_{number}", f"The same in domain {name}", self.domains[number])
+            for number, name in enumerate(self.losses.names)
+        ]
+        return [
+            Matrix(
+                name=f"{kind}_by_depth{suffix}",
+                title=title,
+                unit=PERCENT,
+                row_axis="stream",
+                column_axis="first block of the range",
+                rows=tuple(map(float, plan.chosen)),
+                columns=tuple(float(start) for start, _ in plan.spans),
+                values=table(changes[places]),
+                centre=0.0,
+                words=f"stream {{row}} {TOLD[kind]} from block {{column}} on: change of the loss",
+            )
+            for suffix, title, changes in every
+        ]
+
+    def everywhere(self, kind: By, whole: tuple[int, int]) -> list[Finding]:
+        """Each stream over all blocks, with its interval and by domain."""
+        plan, losses = self.plan, self.losses
+        places = [self.place[plan.single(kind, one, whole)] for one in plan.chosen]
+        ends = 100 * losses.spans(self.seed, places)
+        findings: list[Finding] = [
+            Number(
+                name=f"{kind}_{one}",
+                title=f"Loss with stream {self.names[one]} {TOLD[kind]} everywhere",
+                unit=PERCENT,
+                value=value(self.changes[place]),
+                low=value(low),
+                high=value(high),
+            )
+            for one, place, (low, high) in zip(plan.chosen, places, ends, strict=True)
+        ]
+        domains = ", ".join(f"{n} = {name}" for n, name in enumerate(losses.names))
+        return [
+            *findings,
+            Matrix(
+                name=f"{kind}_by_domain",
+                title=f"Loss with a stream {TOLD[kind]} everywhere, by domain ({domains})",
+                unit=PERCENT,
+                row_axis="stream",
+                column_axis="domain",
+                rows=tuple(map(float, plan.chosen)),
+                columns=tuple(float(n) for n in range(len(losses.names))),
+                values=table(self.domains[:, places].T),
+                centre=0.0,
+                words=f"stream {{row}} {TOLD[kind]}, domain {{column}}: change of the loss",
+            ),
+        ]
+
+    def pairs(self) -> Matrix:
+        """Two streams at a time."""
+        count = self.plan.count
+        found = np.full((count, count), np.nan)
+        for one in self.plan.pairs:
+            first, second = one.streams
+            found[first, second] = found[second, first] = self.changes[self.place[one]]
+        places = tuple(map(float, range(count)))
+        return Matrix(
+            name="pairs",
+            title="Loss without two streams",
+            unit=PERCENT,
+            row_axis="stream",
+            column_axis="stream",
+            rows=places,
+            columns=places,
+            values=table(found),
+            centre=0.0,
+            words="streams {row} and {column} set to zero: change of the loss",
+        )
+
+    def only(self) -> Curve:
+        """All but one."""
+        return Curve(
+            name="only",
+            title="Loss with one stream alone",
+            unit=PERCENT,
+            axis="stream",
+            places=tuple(map(float, self.plan.chosen)),
+            values=row([self.changes[self.place[one]] for one in self.plan.only]),
+            words="stream {} alone: change of the loss",
+        )
+
+    def words(self, pieces: int) -> list[str]:
+        """Who costs most and least, and where streams are taken away."""
+        where = "every site" if pieces > 1 else "every block"
+        said = [f"Streams are taken away in front of {where}."]
+        plan = self.plan
+        if plan.whole is None or len(plan.chosen) < 2:
+            return said
+        whole = {
+            one: self.changes[self.place[plan.single("zero", one, plan.whole)]]
+            for one in plan.chosen
+        }
+        most, least = max(whole, key=whole.__getitem__), min(whole, key=whole.__getitem__)
+        return [
+            f"Without stream {self.names[most]} the loss changes most ({whole[most]:+.3g} %), "
+            f"without stream {self.names[least]} least ({whole[least]:+.3g} %).",
+            *said,
+        ]
