@@ -122,4 +122,7 @@ def test_the_probe_names_streams_ranges_pairs_and_what_is_left() -> None:
     assert isinstance(matrix, Matrix)
     expected = row_losses(lab, [Removal(streams=(2,), start=1, stop=3)], lab.batches).changes()
     assert matrix.values == ((pytest.approx(100 * expected[0]),),)
+    two = row_losses(lab, [Removal(streams=(1, 2), stop=layers)], lab.batches).changes()
+    kept = Ablation(keep=(0, 3), mean=False, sets=False).run(lab)
+    assert kept.number("kept").value == pytest.approx(100 * two[0])
     assert Ablation().refusal(lab_of(noisy("prenorm"), ROWS).subject) is not None

@@ -1,5 +1,6 @@
 """``depthbench streams``: which residual streams carry information, which can go, and merging."""
 
+import json
 import signal
 from collections.abc import Sequence
 from functools import partial
@@ -30,6 +31,7 @@ from depthbench.cli.run import interrupt
 from depthbench.cli.streams_ablate import TEXT, stream_page, text_config
 from depthbench.cli.targets import Target, targets
 from depthbench.errors import DepthbenchError
+from depthbench.files import write_atomic
 from depthbench.machine import prepare_process
 from depthbench.probes.load import Opened, Parts, load, open_model
 from depthbench.probes.probe import Probe
@@ -37,6 +39,7 @@ from depthbench.probes.result import ProbeResult
 from depthbench.probes.run import read_results, run_probes
 from depthbench.probes.text import TextConfig
 from depthbench.redundancy import PROBES as OTHERS
+from depthbench.redundancy.collapse import Collapse, collapse_by_size
 from depthbench.streams import FOLDER, PROBES
 from depthbench.streams.conclude import conclude, in_order
 from depthbench.streams.sample import SampleConfig
@@ -192,5 +195,23 @@ def _pages(
         if results
     ]
     if sum(map(bool, found)) > 1:
-        pages.append(stream_page(found, out or Path("runs", FOLDER, "comparison")))
+        place = out or Path("runs", FOLDER, "comparison")
+        pages.append(stream_page(found, place))
+        _by_size(found, place)
     return pages
+
+
+def _by_size(found: Sequence[Sequence[ProbeResult]], place: Path) -> None:
+    """Collapse of layers against the size of the models, in words and as JSON."""
+    each = [one for results in found for one in results if one.probe == Collapse.name]
+    if len(each) < 2:
+        return
+    seen = collapse_by_size(each)
+    for words in seen.words:
+        typer.echo(f"- collapse by size: {words}", err=True)
+    data = {
+        "models": [one.subject.label for one in each],
+        "findings": [one.resolved() for one in seen.findings],
+        "words": list(seen.words),
+    }
+    write_atomic(place / "collapse_by_size.json", json.dumps(data, indent=1) + "\n")

@@ -63,6 +63,9 @@ def ablate(
     streams: Annotated[
         str | None, typer.Option("--streams", help="Numbers with commas; all unless given.")
     ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", help="Also remove all but these, together.")
+    ] = None,
     layers: Annotated[
         str | None,
         typer.Option("--layers", help="Only blocks first:behind-the-last, such as 10:20."),
@@ -116,7 +119,14 @@ def ablate(
     chosen = streams_of(streams, subject.facts.streams)
     span = layers_of(layers, subject.layers)
     probe = Ablation.parse(
-        {"seed": seed, "ranges": pieces, "layers": span, "streams": chosen}, "ablate"
+        {
+            "seed": seed,
+            "ranges": pieces,
+            "layers": span,
+            "streams": chosen,
+            "keep": streams_of(keep, subject.facts.streams, "keep"),
+        },
+        "ablate",
     )
     results: list[ProbeResult] = []
     try:
@@ -154,7 +164,7 @@ def text_config(data: list[str] | None, text_field: str, tokens: str, length: in
     return TextConfig.parse(asked | {"text_field": text_field}, "streams")
 
 
-def streams_of(text: str | None, count: int) -> tuple[int, ...] | None:
+def streams_of(text: str | None, count: int, name: str = "streams") -> tuple[int, ...] | None:
     """``2,3`` as numbers; None where nothing is named. Raises `DepthbenchError` for others."""
     if text is None:
         return None
@@ -164,8 +174,8 @@ def streams_of(text: str | None, count: int) -> tuple[int, ...] | None:
         found = ()
     if not found or not set(found) <= set(range(count)) or len(set(found)) < len(found):
         raise DepthbenchError(
-            f"streams = '{text}' must name some of 0 to {count - 1}, each once, such as "
-            f"--streams 0,{count - 1}"
+            f"{name} = '{text}' must name some of 0 to {count - 1}, each once, such as "
+            f"--{name} 0,{count - 1}"
         )
     return found
 

@@ -155,6 +155,8 @@ class Ablation(Probe):
     """Instead of these: one range, first block and one behind the last."""
     streams: tuple[int, ...] | None = None
     """None = each of them."""
+    keep: tuple[int, ...] | None = None
+    """Also remove all but these, together."""
     mean: bool = True
     """Also put the mean in a stream's place."""
     sets: bool = True
@@ -176,6 +178,8 @@ class Ablation(Probe):
             findings.append(taken.pairs())
         if plan.only:
             findings.append(taken.only())
+        if plan.kept is not None:
+            findings.append(taken.kept(plan.kept))
         return Found(findings, taken.words(len(parts_of(lab.subject))))
 
 
@@ -196,6 +200,11 @@ class Plan:
                 Removal(streams=tuple(n for n in range(self.count) if n != one), stop=layers)
                 for one in self.chosen
             )
+        self.kept: Removal | None = None
+        if probe.keep is not None and len(set(probe.keep)) < self.count:
+            gone = tuple(n for n in range(self.count) if n not in probe.keep)
+            start, stop = probe.layers or (0, layers)
+            self.kept = Removal(streams=gone, start=start, stop=stop)
         wholes = [] if self.whole is None else [self.whole]
         singles = [
             self.single(kind, one, span)
@@ -203,7 +212,8 @@ class Plan:
             for one in self.chosen
             for span in (*wholes, *self.spans)
         ]
-        self.every = list(dict.fromkeys([*singles, *self.pairs, *self.only]))
+        sets = [*self.pairs, *self.only, *([] if self.kept is None else [self.kept])]
+        self.every = list(dict.fromkeys([*singles, *sets]))
 
     def single(self, kind: By, stream: int, span: tuple[int, int]) -> Removal:
         """One stream over one range."""
@@ -310,6 +320,19 @@ class Taken:
             places=tuple(map(float, self.plan.chosen)),
             values=row([self.changes[self.place[one]] for one in self.plan.only]),
             words="stream {} alone: change of the loss",
+        )
+
+    def kept(self, removal: Removal) -> Number:
+        """All but the chosen ones."""
+        left = [name for n, name in enumerate(self.names) if n not in removal.streams]
+        [(low, high)] = 100 * self.losses.spans(self.seed, [self.place[removal]])
+        return Number(
+            name="kept",
+            title=f"Loss with streams {', '.join(left)} alone",
+            unit=PERCENT,
+            value=value(self.changes[self.place[removal]]),
+            low=value(low),
+            high=value(high),
         )
 
     def words(self, pieces: int) -> list[str]:
