@@ -1,5 +1,6 @@
 """Linear probes: what can be read off a vector by one linear map, in nats."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,6 +104,7 @@ def _logs(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """`_gains` of ``others``, whose classes are ``wanted``, by what is fitted on ``x``."""
     try:
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
     except ImportError:
         raise DepthbenchError(EXTRA) from None
@@ -114,7 +116,10 @@ def _logs(
     # half a token more for each class, so that none is impossible
     shares = (counts + 0.5) / (counts + 0.5).sum()
     model = LogisticRegression(C=strength, max_iter=steps, tol=1e-3)
-    logs = model.fit(x, labels).predict_log_proba(others)
+    with warnings.catch_warnings():
+        # one that stops early is still a classifier: what it reads of other documents counts
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        logs = model.fit(x, labels).predict_log_proba(others)
     # a class that no fitted token has is as unlikely to both
     gains = np.where(known, logs[np.arange(len(wanted)), places] - np.log(shares[places]), 0.0)
     return gains.astype(np.float64), known & (logs.argmax(1) == places)
