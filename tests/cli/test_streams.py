@@ -138,7 +138,9 @@ def test_retraining_is_kept_and_leaves_the_model_alone(root: Path) -> None:
     config = TuneConfig(steps=3, warmup=1)
 
     def again() -> list[Any]:
-        return retrain(lambda: bench, removals, 2, config, root / "kept", batches=1)
+        return retrain(
+            lambda: bench, removals, range(2), config, root / "kept", about="one", batches=1
+        )
 
     rows = again()
     assert [(row.removal is None, row.seed) for row in rows] == [
@@ -154,6 +156,13 @@ def test_retraining_is_kept_and_leaves_the_model_alone(root: Path) -> None:
     assert all(torch.equal(state[name], fresh[name]) for name in fresh)
     stamps = {path: path.stat().st_mtime_ns for path in (root / "kept").glob("*.json")}
     assert again() == rows
+    others = retrain(
+        lambda: bench, removals, [0], config, root / "kept", about="another", batches=1
+    )
+    assert len(list((root / "kept").glob("*.json"))) == len(stamps) + len(others)
+    assert bench.about != open_bench("run", TextConfig(tokens=512, length=16)).about
+    for path in set((root / "kept").glob("*.json")) - set(stamps):
+        path.unlink()
     assert stamps == {path: path.stat().st_mtime_ns for path in (root / "kept").glob("*.json")}
 
 

@@ -84,7 +84,7 @@ def judged(bench: Bench, seeds: int = 3) -> tuple[ProbeResult, dict[str, ProbeRe
     """Everything that leads to a verdict, and the verdict."""
     lab, streams = bench.lab(), bench.subject.facts.streams
     spans = [(0, SHAPE.layers), *ranges(SHAPE.layers, PIECES)]
-    trained = retrained_ablation(lambda: bench, bench, range(streams), spans, seeds, TUNE)
+    trained = retrained_ablation(lambda: bench, bench, range(streams), spans, range(seeds), TUNE)
     sample = SampleConfig(tokens=2048, depths=5)
     probes = [Ablation(ranges=PIECES), Shared(sample=sample, components=8, compared=0), trained]
     results = {probe.name: probe.run(lab) for probe in probes}

@@ -31,7 +31,7 @@ from depthbench.cli.run import interrupt
 from depthbench.cli.streams_ablate import TEXT, stream_page, text_config
 from depthbench.cli.targets import Target, targets
 from depthbench.errors import DepthbenchError
-from depthbench.files import write_atomic
+from depthbench.files import user_path, write_atomic
 from depthbench.machine import prepare_process
 from depthbench.probes.load import Opened, Parts, load, open_model
 from depthbench.probes.probe import Probe
@@ -43,6 +43,7 @@ from depthbench.redundancy.collapse import Collapse, collapse_by_size
 from depthbench.streams import FOLDER, PROBES
 from depthbench.streams.conclude import conclude, in_order
 from depthbench.streams.sample import SampleConfig
+from depthbench.streams.verdict import Verdict
 
 DIAGNOSE = """Examples:
 
@@ -84,7 +85,7 @@ def diagnose(
     tokens: Tokens = "16k",
     length: Length = TEXT["length"].default,
     samples: Annotated[
-        int, typer.Option("--samples", help="Tokens whose activations are looked at, at most.")
+        int, typer.Option("--samples", help="Tokens whose activations are looked at, about.")
     ] = SAMPLE["tokens"].default,
     depths: Annotated[
         int, typer.Option("--depths", help="Depths that are looked at, at most.")
@@ -168,12 +169,20 @@ def _diagnose(
 
 
 def report(
-    models: Models,
-    out: Results = None,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Models that were diagnosed, or the folders of their results."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the page of all models side by side.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Write the pages anew from what is measured, and one of all models side by side."""
-    found, todo = [], list(targets(models, out=None, kind=FOLDER))
+    found: list[list[ProbeResult]] = []
+    todo = [one for model in models for one in _held(model)]
     for target in todo:
         results = in_order(read_results(target.folder))
         if not results:
@@ -184,6 +193,14 @@ def report(
         found.append(results)
     answer(found, _pages(found, todo, out), as_json)
     return 0
+
+
+def _held(model: str) -> list[Target]:
+    """Where the results of a model lie: in a folder of results itself, or beside the model."""
+    folder = user_path(model)
+    if folder.is_dir() and (folder / f"{Verdict.name}.json").exists():
+        return [Target(model, folder)]
+    return list(targets([model], out=None, kind=FOLDER))
 
 
 def _pages(

@@ -31,9 +31,10 @@ from depthbench.probes.result import ProbeResult
 from depthbench.probes.run import run_probes
 from depthbench.probes.text import TextConfig
 from depthbench.streams import FOLDER
-from depthbench.streams.ablation import Ablation
+from depthbench.streams.ablation import Ablation, AblationPart
 from depthbench.streams.bench import open_bench, retrained_ablation
 from depthbench.streams.conclude import conclude
+from depthbench.streams.retrained import Retrained, RetrainedPart
 from depthbench.streams.sites import ranges
 from depthbench.streams.tune import TuneConfig
 from depthbench.streams.verdict import Verdict
@@ -118,7 +119,8 @@ def ablate(
         )
     chosen = streams_of(streams, subject.facts.streams)
     span = layers_of(layers, subject.layers)
-    probe = Ablation.parse(
+    some = not (streams is None and layers is None)
+    probe = (AblationPart if some else Ablation).parse(
         {
             "seed": seed,
             "ranges": pieces,
@@ -143,11 +145,12 @@ def ablate(
                     make(),
                     chosen or range(subject.facts.streams),
                     [span] if span else [(0, subject.layers), *ranges(subject.layers, pieces)],
-                    seeds,
+                    range(seed, seed + seeds),
                     tune,
                     target.folder / KEPT,
                     workers=workers,
                     hear=hear,
+                    kind=RetrainedPart if some else Retrained,
                 )
                 results += look([trained], folder=target.folder)
     except KeyboardInterrupt:

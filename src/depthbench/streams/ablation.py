@@ -135,7 +135,6 @@ def row_losses(lab: Lab, removals: Sequence[Removal], batches: Sequence[int]) ->
     return RowLosses(nats, parts[0]["tokens"], domains)
 
 
-@final
 class Ablation(Probe):
     """Which streams, over which blocks, is an option."""
 
@@ -167,7 +166,8 @@ class Ablation(Probe):
 
     def look(self, lab: Lab) -> Found:
         plan = Plan(self, lab)
-        losses = row_losses(lab, plan.every, lab.leading(len(plan.every)))
+        batches = lab.leading(len(plan.every))
+        losses = row_losses(lab, plan.every, batches)
         taken = Taken(plan, losses, lab.subject.stream_names, self.seed)
         findings: list[Finding] = []
         for kind in plan.kinds:
@@ -180,7 +180,19 @@ class Ablation(Probe):
             findings.append(taken.only())
         if plan.kept is not None:
             findings.append(taken.kept(plan.kept))
-        return Found(findings, taken.words(len(parts_of(lab.subject))))
+        said = taken.words(len(parts_of(lab.subject)))
+        if len(batches) < len(lab.batches):
+            few, many = lab.tokens(batches), lab.tokens(lab.batches)
+            said.append(f"Measured on {few:,} of {many:,} tokens, {len(plan.every)} runs of each.")
+        return Found(findings, said)
+
+
+@final
+class AblationPart(Ablation):
+    """Of some streams or some blocks: no evidence for a verdict."""
+
+    name: ClassVar[str] = "ablation_part"
+    title: ClassVar[str] = "Loss without some streams"
 
 
 class Plan:

@@ -43,12 +43,13 @@ def retrained_ablation(
     bench: Bench,
     streams: Sequence[int],
     spans: Sequence[tuple[int, int]],
-    seeds: int,
+    seeds: Sequence[int],
     tune: TuneConfig,
     folder: Path | None = None,
     *,
     workers: int = 1,
     hear: Hear = lambda *_: None,
+    kind: type[Retrained] = Retrained,
 ) -> Retrained:
     """Each stream over each span, then pairs of those that few ranges miss, over all blocks.
 
@@ -56,17 +57,19 @@ def retrained_ablation(
     """
     layers = bench.subject.layers
     singles = [
-        Removal(streams=(one,), start=start, stop=stop) for one in streams for start, stop in spans
+        Removal(streams=(one,), start=start, stop=stop)
+        for one in streams
+        for start, stop in dict.fromkeys(spans)
     ]
     batches = len(bench.lab().leading(len(singles)))
-    told = {"batches": batches, "workers": workers, "hear": hear}
+    told = {"about": bench.about, "batches": batches, "workers": workers, "hear": hear}
     rows = retrain(make, singles, seeds, tune, folder, **told)
     pairs = _suspected(rows, streams, spans, layers)
     if pairs:
         known = {(row.removal, row.seed) for row in rows}
         more = retrain(make, pairs, seeds, tune, folder, **told)
         rows += [row for row in more if (row.removal, row.seed) not in known]
-    return Retrained(rows=tuple(rows), tune=tune, batches=batches)
+    return kind(rows=tuple(rows), tune=tune, batches=batches)
 
 
 def _suspected(
@@ -78,8 +81,8 @@ def _suspected(
     free: list[int] = []
     for one in streams:
         changes = []
-        for start, stop in spans:
-            if len(spans) > 1 and (start, stop) == (0, layers):
+        for start, stop in dict.fromkeys(spans):
+            if len(set(spans)) > 1 and (start, stop) == (0, layers):
                 continue
             own = [
                 sum(row.nats) / control[row.seed] - 1

@@ -46,17 +46,17 @@ class Evidence(Frozen):
 
 def evidence_of(results: Mapping[str, ProbeResult], streams: int) -> Evidence | None:
     """From `ablation`, `retrained` and `shared`; None where no ablation of all ranges is there."""
-    source = results.get("retrained") or results.get("ablation")
-    ablation = results.get("ablation")
-    if source is None or ablation is None:
+    ablation = source = results.get("ablation")
+    if ablation is None or source is None:
         return None
-    kind = "retrained" if source.probe == "retrained" else "zero"
-    hard = _by_range(ablation, "zero", streams)
-    changes = _by_range(source, kind, streams)
-    if changes is None or hard is None:
-        return None
+    hard = changes = _by_range(ablation, "zero", streams)
+    kind, trained = "zero", results.get("retrained")
+    if trained is not None and (found := _by_range(trained, "retrained", streams)) is not None:
+        source, kind, changes = trained, "retrained", found
     wholes = [_whole(source, kind, one) for one in range(streams)]
-    known = [-np.inf if one is None else one for one in wholes]
+    known = [one for one in wholes if one is not None]
+    if changes is None or hard is None or len(known) < streams:
+        return None
     main = int(np.argmax(known))
     domains = source.text.domains
     return Evidence(
@@ -158,23 +158,16 @@ def _rise(
     if shared is None or stream == main:
         return None, None, False
     low, high = sorted((stream, main))
-    curve, left = _find(shared, f"nats_{low}_{high}"), _find(shared, "unexplained")
+    rise, left = _find(shared, f"rise_{low}_{high}"), _find(shared, "unexplained")
     linear = False
     if isinstance(left, Matrix):
         share = left.values[main][stream]
         linear = share is not None and share < LINEAR
-    if not isinstance(curve, Curve) or len(curve.places) < 3:
+    if not isinstance(rise, Number) or rise.value is None:
         return None, None, linear
-    depths, nats = np.array(curve.places[1:]), np.array(curve.values[1:], np.float64)
-    ends = np.array([curve.low[1:], curve.high[1:]], np.float64)
-    error = np.maximum((ends[1] - ends[0]) / 2 / 1.96, 1e-9)
-    centred = depths - depths.mean()
-    weights = centred / (centred**2).sum()
-    residual = nats - nats.mean() - (weights @ nats) * centred
-    # the curve may bend more than its own errors say
-    spread = float(np.sqrt((residual**2).sum() / max(1, len(nats) - 2) * (weights**2).sum()))
-    sampling = float(np.sqrt((weights**2 * error**2).sum()))
-    return float(weights @ nats), max(spread, sampling), linear
+    if rise.low is None or rise.high is None:
+        return None, None, linear
+    return rise.value, (rise.high - rise.low) / 2 / 1.96, linear
 
 
 def _seeds(result: ProbeResult) -> int:

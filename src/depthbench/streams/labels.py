@@ -125,12 +125,12 @@ def _labels(
     }
     if "sentence" not in missing:
         classes["sentence"] = np.array(found["sentence"])
-    classes["task"] = of_document[each] if len(names) > 1 else each
+    within = np.array(late)
+    classes["task"] = of_document[each] if len(names) > 1 else _common(each, within, most)
     for kind in list(classes):
         if len(np.unique(classes[kind][~held_out])) < 2:
             del classes[kind]
             missing[kind] = "all sampled tokens are of one class"
-    within = np.array(late)
     return Labels(positions, each, of_document[each], held_out, classes, within, missing)
 
 

@@ -11,6 +11,8 @@ from depthbench.probes.bootstrap import interval
 
 EXTRA = "information of streams is read with scikit-learn: pip install 'depthbench[streams]'"
 """What to do where it is missing."""
+LEAST_CHANCE = 1e-9
+"""A class is never thought less likely: one surprise would outweigh all else."""
 LEAST = 1e-6
 """Standard deviation under which a feature is a constant."""
 
@@ -83,6 +85,9 @@ def _gains(
     fitted, tested = x[~asked.tested], x[asked.tested]
     numbers = np.unique(asked.documents[~asked.tested], return_inverse=True)[1]
     inner = numbers % 2 == 1
+    if not np.isin(labels[inner], labels[~inner]).any():
+        # labels that are documents are known to nobody else
+        inner = np.arange(len(labels)) % 4 == 3
     strength = asked.strengths[0]
     if inner.any():
         tried = [
@@ -119,7 +124,8 @@ def _logs(
     with warnings.catch_warnings():
         # one that stops early is still a classifier: what it reads of other documents counts
         warnings.simplefilter("ignore", ConvergenceWarning)
-        logs = model.fit(x, labels).predict_log_proba(others)
+        chances = model.fit(x, labels).predict_proba(others)
+    logs = np.log(np.maximum(chances, LEAST_CHANCE))
     # a class that no fitted token has is as unlikely to both
     gains = np.where(known, logs[np.arange(len(wanted)), places] - np.log(shares[places]), 0.0)
     return gains.astype(np.float64), known & (logs.argmax(1) == places)

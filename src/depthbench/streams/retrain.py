@@ -36,6 +36,14 @@ class Bench:
     text: Text
     course: Course
 
+    @property
+    def about(self) -> str:
+        """What names the model, the text and the recipe."""
+        rows = [list(batch.documents) for batch in self.text.batches]
+        facts, config = self.subject.facts, self.course.config
+        parts = [facts.weights_hash, self.text.facts.hash, rows, config.id]
+        return digest_of([*parts, str(self.subject.dtype), str(self.course.dtype)])
+
     def lab(self) -> Lab:
         """To measure the model in this process."""
         return Lab(self.subject, self.text, Alone(self.subject, self.text, Limits()))
@@ -70,10 +78,11 @@ class Unchanged(Change):
 def retrain(
     make: Make,
     removals: Sequence[Removal],
-    seeds: int,
+    seeds: Sequence[int],
     config: TuneConfig,
     folder: Path | None = None,
     *,
+    about: str,
     batches: int,
     workers: int = 1,
     hear: Hear = lambda *_: None,
@@ -81,13 +90,13 @@ def retrain(
     """Train on without each removal, and with all streams, once with each of ``seeds``.
 
     Seeds draw other batches. Losses are of the first ``batches`` batches of text, with the streams
-    still removed. What is done is kept in ``folder`` and not done again. Raises `DepthbenchError`
-    if a training fails.
+    still removed. What is done is kept in ``folder`` and not done again for the same ``about``, which
+    names the model, the text and the recipe. Raises `DepthbenchError` if a training fails.
     """
     every: list[tuple[Removal | None, int]] = [
-        (one, seed) for seed in range(seeds) for one in (None, *removals)
+        (one, seed) for seed in seeds for one in (None, *removals)
     ]
-    jobs = [_Job(one, seed, config, batches, folder) for one, seed in every]
+    jobs = [_Job(one, seed, config, batches, folder, about) for one, seed in every]
     found: dict[int, Row] = {}
     for number, job in enumerate(jobs):
         if (row := job.kept()) is not None:
@@ -107,11 +116,13 @@ class _Job:
     config: TuneConfig
     batches: int
     folder: Path | None
+    about: str
 
     @property
     def key(self) -> str:
         removal = None if self.removal is None else self.removal.resolved()
-        return digest_of([FORMAT, removal, self.seed, self.config.resolved(), self.batches])
+        own = [removal, self.seed, self.config.resolved(), self.batches]
+        return digest_of([FORMAT, self.about, *own])
 
     @property
     def path(self) -> Path | None:

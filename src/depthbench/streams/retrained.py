@@ -18,6 +18,8 @@ from depthbench.streams.retrain import Row
 from depthbench.streams.sites import Removal
 from depthbench.streams.tune import TuneConfig
 
+SEEDS = 3
+"""Of re-training, from which on a stream is called replaceable."""
 AGAIN = 0.5
 """Share of the hard change under which training has brought most of it back."""
 
@@ -39,7 +41,6 @@ class Sides:
     domains: tuple[str, ...]
 
 
-@final
 class Retrained(Probe):
     """What was trained, by `depthbench.streams.retrain.retrain`, is given as ``rows``."""
 
@@ -115,6 +116,7 @@ class Retrained(Probe):
         key = "_".join(map(str, streams))
         which = " and ".join(names[one] for one in streams)
         parts = [n for n in places if not _whole(sides.removals[n], layers)]
+        parts = parts or (places if len(streams) == 1 else [])
         findings: list[Finding] = []
         if parts:
             starts = tuple(float(sides.removals[n].start) for n in parts)
@@ -199,14 +201,14 @@ class Retrained(Probe):
     def _words(self, sides: Sides, layers: int, names: Sequence[str]) -> list[str]:
         said = [
             f"Trained on {self.tune.steps} steps at {self.tune.rate:.0%} of the peak rate, "
-            f"{sides.seeds} seeds."
+            f"{sides.seeds} {'seed' if sides.seeds == 1 else 'seeds'}."
         ]
         for n, one in enumerate(sides.removals):
             if _whole(one, layers):
                 hard, trained = sides.hard[n], sides.trained[n].mean()
                 which = " and ".join(names[each] for each in one.streams)
                 back = ""
-                if hard > 0 and trained < AGAIN * hard:
+                if sides.seeds >= SEEDS and hard > 0 and trained < AGAIN * hard:
                     back = " Training brings most of it back: present, but replaceable."
                 said.append(
                     f"Without stream {which}: {hard:+.3g} % at once, {trained:+.3g} % after "
@@ -214,6 +216,14 @@ class Retrained(Probe):
                     + back
                 )
         return said
+
+
+@final
+class RetrainedPart(Retrained):
+    """Of some streams or some blocks: no evidence for a verdict."""
+
+    name: ClassVar[str] = "retrained_part"
+    title: ClassVar[str] = "Loss without some streams, at once and after training on"
 
 
 def _whole(removal: Removal, layers: int) -> bool:

@@ -23,7 +23,7 @@ class SampleConfig(Frozen):
     """How many activations are looked at."""
 
     tokens: int = Field(default=4096, ge=FEWEST)
-    """Sampled tokens, at most: every k-th of each document, with the least k that keeps to it."""
+    """Sampled tokens, about: every k-th of each document, with the least k that comes to so few."""
     depths: int = Field(default=7, ge=2)
     """Depths, at most: every k-th, the first and the last among them."""
     megabytes: float = Field(default=512.0, gt=0)
@@ -88,7 +88,7 @@ class Sample:
         """What was sampled."""
         depths = ", ".join(map(str, self.depths))
         return (
-            f"Sampled: {self.labels.count:,} tokens (every {self.every}. of each document) at "
+            f"Sampled: {self.labels.count:,} tokens (one in {self.every} of each document) at "
             f"depths {depths}; {self.bytes / 2**20:.3g} MB at a time."
         )
 

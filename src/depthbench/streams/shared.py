@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, final
 
 import numpy as np
@@ -18,6 +19,10 @@ from depthbench.streams.mutual import ESTIMATORS, Estimate, Gaussian, principal
 from depthbench.streams.sample import Sample, SampleConfig
 
 UNIT = "nats"
+GROUPS = 8
+"""Of documents; each is left out once, for the error."""
+LEAST_DEPTHS = 3
+"""Behind the first, for a slope."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,9 @@ class At:
 
     nats: NDArray[np.float64]
     error: NDArray[np.float64]
+    """The larger of what documents and the estimator's calibration say."""
+    without: NDArray[np.float64]
+    """``(groups, s, s)``: `nats` without a group of documents."""
     ceiling: NDArray[np.bool_]
     cosine: NDArray[np.float64]
     cka: NDArray[np.float64]
@@ -43,9 +51,9 @@ class Shared(Probe):
     title: ClassVar[str] = "What streams share"
     definition: ClassVar[str] = (
         "mutual information of two streams at a depth, on their first principal components, by "
-        "canonical correlations (exact for Gaussians), with the error that the estimator shows on "
-        "Gaussians of the same size and correlations; linear CKA; cosine; share of a stream's "
-        "variance that ridge regression on the other does not explain on held-out documents; nats "
+        "canonical correlations (exact for Gaussians); error: the larger of a jackknife over eight "
+        "groups of documents and what the estimator shows on Gaussians of the same size; linear "
+        "CKA; cosine; share of a stream's variance that ridge regression on the other does not explain on held-out documents; nats "
         "that a stream adds to what another says of each label; effective number of streams: "
         "exp(-Σ p ln p) of the normalised singular values of all streams side by side, also with "
         "their mean (the all-ones direction) taken off"
@@ -98,17 +106,24 @@ class Shared(Probe):
         count = len(z)
         shape = (count, count)
         nats, error = np.full(shape, np.nan), np.full(shape, np.nan)
+        groups = np.unique(sample.labels.documents, return_inverse=True)[1] % GROUPS
+        without = np.full((GROUPS, *shape), np.nan)
         ceiling = np.zeros(shape, bool)
         parts = [principal(one, self.components) for one in z]
         for i in range(count):
             for j in range(i):
                 found = Gaussian().estimate(parts[i], parts[j], self.seed)
                 nats[i, j] = nats[j, i] = found.nats
-                error[i, j] = error[j, i] = found.error
+                for group in range(GROUPS):
+                    rest = groups != group
+                    raw = Gaussian().raw(parts[i][rest], parts[j][rest], self.seed)
+                    without[group, i, j] = without[group, j, i] = raw
+                own = jackknife(without[:, i, j])
+                error[i, j] = error[j, i] = max(own, found.error)
                 ceiling[i, j] = ceiling[j, i] = found.at_ceiling
         held_out = sample.labels.held_out
         left = [[unexplained(z[i], z[j], held_out) for j in range(count)] for i in range(count)]
-        return At(nats, error, ceiling, cosines(z), ckas(z), ranks(z), np.array(left))
+        return At(nats, error, without, ceiling, cosines(z), ckas(z), ranks(z), np.array(left))
 
     def _beside(self, z: NDArray[np.float32]) -> list[list[Estimate]]:
         """Stream 0 with every other one, by each estimator."""
@@ -158,6 +173,7 @@ class Shared(Probe):
                         words=f"streams {names[i]} and {names[j]} at depth {{}}: shared",
                     )
                 )
+                findings.append(self._rise(sample.depths, each, i, j, names))
         places = tuple(map(float, range(count)))
         last = each[-1]
         maps = (
@@ -221,6 +237,25 @@ class Shared(Probe):
                 Curve(name=name, title=title, axis="depth", places=depths, values=row(means))
             )
         return findings
+
+    def _rise(
+        self, depths: Sequence[int], each: Sequence[At], i: int, j: int, names: Sequence[str]
+    ) -> Number:
+        """Slope of what two streams share over the depths behind the first.
+
+        At least three depths are needed: a line through two says nothing of its error.
+        """
+        title = f"Rise of what streams {names[i]} and {names[j]} share, behind the first depth"
+        made = partial(Number, name=f"rise_{i}_{j}", title=title, unit="nats/depth")
+        later = np.array(depths[1:], np.float64)
+        if len(later) < LEAST_DEPTHS:
+            return made(value=None)
+        centred = later - later.mean()
+        weights = centred / (centred**2).sum()
+        slope = float(weights @ np.array([at.nats[i, j] for at in each[1:]]))
+        error = jackknife(weights @ np.array([at.without[:, i, j] for at in each[1:]]))
+        low, high = value(slope - 1.96 * error), value(slope + 1.96 * error)
+        return made(value=value(slope), low=low, high=high)
 
     def _estimators(self, beside: dict[int, list[list[Estimate]]]) -> list[Finding]:
         """Means over the streams beside stream 0, with the largest error."""
@@ -290,9 +325,7 @@ class Shared(Probe):
             if len(seen := [one for one in pair if not one.saturated]) > 1
         ]
         if spread:
-            said.append(
-                f"Estimators that can see so much differ by at most {max(spread):.2g} nats."
-            )
+            said.append(f"Between the estimators lie up to {max(spread):.2g} nats.")
         for place, estimator in enumerate(ESTIMATORS):
             if any(pair[place].saturated for pairs in beside.values() for pair in pairs):
                 said.append(
@@ -300,6 +333,13 @@ class Shared(Probe):
                     "is left out where it misses more than a third on Gaussians."
                 )
         return said
+
+
+def jackknife(without: NDArray[np.float64]) -> float:
+    """Standard error from estimates that each leave one group out (Quenouille 1956)."""
+    groups = len(without)
+    spread = ((without - without.mean()) ** 2).sum()
+    return float(np.sqrt((groups - 1) / groups * spread))
 
 
 def unexplained(

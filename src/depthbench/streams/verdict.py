@@ -68,7 +68,8 @@ class Verdict(Probe):
         for case in () if self.evidence is None else self.evidence.cases:
             held = self.criteria(case)
             findings += self._numbers(case, names[case.stream])
-            of_copies = any(case.stream in pair for pair in copies)
+            # of two that are one, the later goes
+            of_copies = any(case.stream == later for _, later in copies)
             if (all(held) and not missing) or of_copies:
                 mergeable.append(case.stream)
             said.append(self._words(case, held, names, missing, of_copies))
@@ -87,13 +88,13 @@ class Verdict(Probe):
         """What stands between the numbers and a verdict."""
         found: list[str] = []
         if self.evidence is None:
-            return ["no ablation of every stream (depthbench streams diagnose)"]
+            return ["no ablation of every stream over all blocks (depthbench streams diagnose)"]
         if self.evidence.seeds < self.seeds:
             found.append(f"too few seeds: re-trained with {self.evidence.seeds} of {self.seeds}")
         if len(self.evidence.domains) < self.domains:
             found.append(f"too few domains: {len(self.evidence.domains)} of {self.domains}")
         if self.evidence.cases[0].slope is None and self.evidence.cases[-1].slope is None:
-            found.append("no mutual information by depth (depthbench streams diagnose)")
+            found.append("no mutual information at three depths behind the first (--depths 4)")
         if self.validation is None:
             found.append("whether it has converged is not known: no validation losses")
         elif (change := self.validation.change) is None:
@@ -140,13 +141,18 @@ class Verdict(Probe):
     def _cost(self, case: Case) -> float | None:
         """Growth without it and another suspect, at most; without it where there is none."""
         assert self.evidence is not None
-        suspects = [
+        suspects = self._suspects(case)
+        costs = [case.pairs[one] for one in suspects if one in case.pairs]
+        return max(costs) if costs else (None if suspects else case.whole)
+
+    def _suspects(self, case: Case) -> list[int]:
+        """Other streams for which the first criterion holds."""
+        assert self.evidence is not None
+        return [
             other.stream
             for other in self.evidence.cases
             if other.stream not in (case.stream, case.main) and self._free(other)
         ]
-        costs = [case.pairs[one] for one in suspects if one in case.pairs]
-        return max(costs) if costs else (None if suspects else case.whole)
 
     def _numbers(self, case: Case, name: str) -> list[Finding]:
         slope, error = case.slope, case.slope_error
@@ -168,7 +174,7 @@ class Verdict(Probe):
             ),
             Number(
                 name=f"with_suspect_{case.stream}",
-                title=f"Stream {name}: growth of the loss without it and another suspect, most",
+                title=f"Stream {name}: growth of the loss without it and another suspect, if any",
                 unit="% of the loss",
                 value=None if (cost := self._cost(case)) is None else 100 * cost,
             ),
@@ -209,7 +215,8 @@ class Verdict(Probe):
         cost = self._cost(case)
         if cost is None or main is None:
             return "it was not removed over all blocks, or not together with other suspects"
-        return f"{cost:+.2%} without it and the suspects, {main:+.2%} without the main one"
+        beside = "it and another suspect" if self._suspects(case) else "it; no other is suspected"
+        return f"{cost:+.2%} without {beside}, {main:+.2%} without the main one"
 
     def _domain_words(self, case: Case) -> str:
         free = {name: self.free_share(line) for name, line in case.by_domain.items()}
