@@ -90,8 +90,8 @@ def retrain(
     """Train on without each removal, and with all streams, once with each of ``seeds``.
 
     Seeds draw other batches. Losses are of the first ``batches`` batches of text, with the streams
-    still removed. What is done is kept in ``folder`` and not done again for the same ``about``, which
-    names the model, the text and the recipe. Raises `DepthbenchError` if a training fails.
+    still removed. What is done is kept in ``folder`` and not done again for the same ``about``,
+    which names the model, the text and the recipe. Raises `DepthbenchError` if a training fails.
     """
     every: list[tuple[Removal | None, int]] = [
         (one, seed) for seed in seeds for one in (None, *removals)
