@@ -112,6 +112,7 @@ def test_json_of_one_has_options():
     row = json.loads(printed("hc", "--json"))
     assert {o["name"]: o["default"] for o in row["options"]} == {
         "streams": 4,
+        "merged_from": None,
         "mix": True,
         "dynamic": True,
         "scale": 0.01,

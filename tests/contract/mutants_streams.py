@@ -111,8 +111,8 @@ STREAMS = [
     Mutant(
         "merge: collected as expanded",
         "designs/mergeable.py",
-        "write=route.write @ collect",
-        "write=route.write @ expand",
+        "write=write @ collect)",
+        "write=write @ expand)",
         "streams/test_merge_exact.py",
     ),
     Mutant(
@@ -125,8 +125,8 @@ STREAMS = [
     Mutant(
         "merge: the dynamic read of a merged stream counts once",
         "designs/hc.py",
-        "of_read, of_write = joining.expand.mT @ self.lookup, joining.collect.mT @ self.lookup",
-        "of_read = of_write = joining.collect.mT @ self.lookup",
+        "of_read, of_write = expand.mT @ lookup, collect.mT @ lookup",
+        "of_read = of_write = collect.mT @ lookup",
         "streams/test_merge_exact.py",
     ),
     Mutant(

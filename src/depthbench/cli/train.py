@@ -66,9 +66,9 @@ def train(
     Under torchrun its processes train one model together. A run that diverges is a result too:
     the exit code is 0, and the result's status says so.
     """
-    signal.signal(signal.SIGTERM, interrupt)
     given = [*(settings or []), *(["train.compile=true"] if compile_blocks else [])]
     try:
+        signal.signal(signal.SIGTERM, interrupt)
         prepare_process()
         config, trackers = _config(given, device, dtype, seed), parse_trackers(log)
         with joined(config.parallel, config.train.device) as team:

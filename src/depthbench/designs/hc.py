@@ -18,6 +18,7 @@ from depthbench.designs.mergeable import (
     MergeableConfig,
     MergeableConnection,
     MergeableDesign,
+    joined_facts,
     standing_for,
 )
 from depthbench.designs.streams import StreamRoute
@@ -112,17 +113,21 @@ class HyperConnection(MergeableConnection):
             return static
         assert static.mix is not None
         change, linear = self.change(streams), nn.functional.linear
-        of_read, of_write = joining.expand.mT @ self.lookup, joining.collect.mT @ self.lookup
-        if mix is not None:
-            both = torch.kron(of_read, joining.collect.mT.contiguous())
-            mixed = change[1].flatten(-2)
-            mix = linear(mixed, self.scale_read * both, static.mix.flatten())
-            mix = mix.unflatten(-1, static.mix.shape)
-        return StreamRoute(
-            read=linear(change[0][..., 0], self.scale_read * of_read, static.read),
-            mix=static.mix if mix is None else mix,
-            write=linear(change[2][..., 0], self.scale_write * of_write, static.write),
-        )
+        with full_precision(streams):
+            expand, collect, lookup, by_read, by_write = map(
+                at_least_float32,
+                (joining.expand, joining.collect, self.lookup, self.scale_read, self.scale_write),
+            )
+            of_read, of_write = expand.mT @ lookup, collect.mT @ lookup
+            if mix is not None:
+                both = torch.kron(of_read, collect.mT.contiguous())
+                mix = linear(change[1].flatten(-2), by_read * both, static.mix.flatten())
+                mix = mix.unflatten(-1, static.mix.shape)
+            return StreamRoute(
+                read=linear(change[0][..., 0], by_read * of_read, static.read),
+                mix=static.mix if mix is None else mix,
+                write=linear(change[2][..., 0], by_write * of_write, static.write),
+            )
 
     def change(self, streams: Float[Tensor, "b t s d"]) -> tuple[Tensor, ...]:
         """``tanh(norm(H) W)``, its columns for ``α``, for ``A`` and for ``β``."""
@@ -185,6 +190,7 @@ class HyperConnection(MergeableConnection):
         size, looked = self.streams**2, 0
         if self.joining is not None:
             looked = 2 * size + size * self.streams * self.made * self.config.mix
+            joined += Work(products=2 * 2 * self.made * size)
         projected = self.streams * self.dynamic.numel()
         return joined + Work(products=2 * length * (projected + looked))
 
@@ -220,9 +226,13 @@ class HyperConnections(MergeableDesign):
     @torch.no_grad()
     def facts(self) -> list[Fact]:
         """One entry of ``A`` and one of ``β``, as their equations say for a made-up state."""
-        if self.merged:
-            return []
         connection = filled(self.connection(Site(0, self.shape.layers)))
+        if self.merged:
+            for name, parameter in connection.named_parameters():
+                if name.startswith("scale_"):
+                    parameter.zero_()
+            mix = connection.static_mix if self.config.mix else torch.eye(self.config.made).double()
+            return joined_facts(connection, mix, connection.static_write)
         state = noise(1, 1, self.streams, self.shape.width)
         mix = connection.static_mix[0, -1] if self.config.mix else torch.eye(self.streams)[0, -1]
         write = connection.static_write[-1]

@@ -14,11 +14,14 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from depthbench.designs.base import DesignConfig, Fewer
+from depthbench.designs.base import DesignConfig, Fact, Fewer
+from depthbench.designs.measure import noise
+from depthbench.designs.measure_streams import mixing, writing
 from depthbench.designs.stream_connection import StreamConnection
 from depthbench.designs.streams import MixedStreamDesign, StreamRoute
 from depthbench.nn.branch import Backbone, Context
 from depthbench.nn.parameters import Parametrised, Start, values
+from depthbench.nn.precision import at_least_float32, full_precision
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
 
@@ -77,16 +80,18 @@ class Joining(Parametrised):
         """The carried streams' ``α'``, ``A'`` and ``β'`` from all streams' ``α``, ``A``, ``β``."""
         assert route.read is not None
         assert route.write is not None
-        expand, collect = self.expand.to(route.read.dtype), self.collect.to(route.write.dtype)
-        if route.mix is None:
-            # H_j ← H_j + β_j y
-            mix = expand.mT @ collect
-        else:
-            # one skinny product over all tokens instead of two small ones for each
-            both = torch.kron(expand.mT.contiguous(), collect.mT.contiguous())
-            mix = nn.functional.linear(route.mix.flatten(-2), both)
-            mix = mix.unflatten(-1, (self.expand.shape[1],) * 2)
-        return StreamRoute(read=route.read @ expand, mix=mix, write=route.write @ collect)
+        with full_precision(self.expand):
+            expand, collect = at_least_float32(self.expand), at_least_float32(self.collect)
+            if route.mix is None:
+                # H_j ← H_j + β_j y
+                mix = expand.mT @ collect
+            else:
+                # one skinny product over all tokens instead of two small ones for each
+                both = torch.kron(expand.mT.contiguous(), collect.mT.contiguous())
+                mix = nn.functional.linear(at_least_float32(route.mix).flatten(-2), both)
+                mix = mix.unflatten(-1, (self.expand.shape[1],) * 2)
+            read, write = at_least_float32(route.read), at_least_float32(route.write)
+            return StreamRoute(read=read @ expand, mix=mix, write=write @ collect)
 
     def work(self, routes: int, mixes: int) -> Work:
         """Of `forward` on so many ``α`` and ``β``, and so many ``A``."""
@@ -98,6 +103,29 @@ class Joining(Parametrised):
         """Stand for what ``old`` does on streams that are in terms of these ones."""
         self.expand.copy_(expand if old is None else old.expand @ expand)
         self.collect.copy_(collect if old is None else old.collect @ collect)
+
+
+@torch.no_grad()
+def joined_facts(
+    connection: "MergeableConnection", mix: Float[Tensor, "m m"], write: Float[Tensor, "m"]
+) -> list[Fact]:
+    """What a site with these ``A`` and ``β`` of all streams does to those that are carried."""
+    joining = connection.joining
+    assert joining is not None
+    state = noise(1, 1, connection.streams, connection.width)
+    mixed = joining.expand.mT @ mix @ joining.collect
+    return [
+        Fact(
+            "first carried stream in the last new one",
+            mixing(connection, state)[0, -1].item(),
+            mixed[0, -1].item(),
+        ),
+        Fact(
+            "output in the last new carried stream",
+            writing(connection, state)[-1].item(),
+            (write @ joining.collect)[-1].item(),
+        ),
+    ]
 
 
 class MergeableConnection(StreamConnection, ABC):

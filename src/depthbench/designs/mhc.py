@@ -12,7 +12,7 @@ from depthbench.designs.fast_sinkhorn import sinkhorn_fast
 from depthbench.designs.manifold import ManifoldConnection
 from depthbench.designs.measure import farthest, filled, noise
 from depthbench.designs.measure_streams import mixing, writing
-from depthbench.designs.mergeable import MergeableConfig, MergeableDesign
+from depthbench.designs.mergeable import MergeableConfig, MergeableDesign, joined_facts
 from depthbench.designs.sinkhorn import sinkhorn_plain
 from depthbench.nn.branch import Backbone
 from depthbench.nn.kernels import fast
@@ -84,9 +84,11 @@ class MHC(MergeableDesign):
 
         Few rounds make only the columns exact, so logits are small here, for the rows.
         """
-        if self.merged:
-            return []
         connection = filled(self.connection(Site(0, self.shape.layers)))
+        if self.merged:
+            connection.gates.zero_()
+            matrix = connection.mix(connection.bias_mix.expand(1, 1, *connection.bias_mix.shape))
+            return joined_facts(connection, matrix[0, 0], 2 * connection.bias_write.sigmoid())
         for parameter in connection.parameters():
             parameter.mul_(0.02)
         state = noise(1, 1, self.streams, self.shape.width)

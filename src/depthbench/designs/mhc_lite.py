@@ -13,7 +13,7 @@ from depthbench.designs.base import Card, Fact, Site
 from depthbench.designs.manifold import ManifoldConnection
 from depthbench.designs.measure import farthest, filled, noise
 from depthbench.designs.measure_streams import mixing
-from depthbench.designs.mergeable import MergeableConfig, MergeableDesign
+from depthbench.designs.mergeable import MergeableConfig, MergeableDesign, joined_facts
 from depthbench.nn.branch import Backbone
 from depthbench.nn.parameters import Start, constant, values
 from depthbench.nn.precision import full_precision
@@ -124,9 +124,11 @@ class MHCLite(MergeableDesign):
     @torch.no_grad()
     def facts(self) -> list[Fact]:
         """Sums of a mixing matrix of widely spread logits, and its entries at equal logits."""
-        if self.merged:
-            return []
         connection = filled(self.connection(Site(0, self.shape.layers)))
+        if self.merged:
+            connection.gates.zero_()
+            matrix = connection.mix(connection.bias_mix.expand(1, 1, *connection.bias_mix.shape))
+            return joined_facts(connection, matrix[0, 0], 2 * connection.bias_write.sigmoid())
         state = noise(1, 1, self.streams, self.shape.width)
         matrix = mixing(connection, state)
         connection.gates.zero_()
