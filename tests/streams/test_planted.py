@@ -12,6 +12,7 @@ from depthbench.designs import parse_design
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.probes.batch import Batch
 from depthbench.probes.load import load
+from depthbench.probes.loss import mean_loss
 from depthbench.probes.own import OwnSession, OwnSubject, TrialForm
 from depthbench.probes.result import ProbeResult
 from depthbench.shapes import Shape
@@ -27,7 +28,7 @@ from depthbench.streams.retrain import Bench
 from depthbench.streams.sample import SampleConfig, Sampled
 from depthbench.streams.shared import Shared
 from depthbench.streams.sites import ranges
-from depthbench.streams.tune import Course, Pupil, TuneConfig, next_token_loss, tune
+from depthbench.streams.tune import Course, Pupil, TuneConfig, tune
 from depthbench.streams.verdict import Verdict
 from depthbench.train.config import TrainConfig, TrialConfig
 from tests.streams import language
@@ -155,7 +156,7 @@ def test_streams_that_carry_four_kinds_are_all_kept() -> None:
         state = session.open()
         for block in model.blocks:
             state = block(state, session.context(1))
-        total = next_token_loss(session, state)
+        total = mean_loss(batch, session.logits(session.readout(state)))
         for stream, kind in enumerate(kinds):
             wanted = language.labels(batch.tokens)[kind]
             logits = heads[stream](state[:, 2:, stream])

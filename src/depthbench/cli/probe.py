@@ -39,7 +39,8 @@ from depthbench.probes.probe import Probe
 from depthbench.probes.result import Number, ProbeResult
 from depthbench.probes.run import kept_results, run_probes
 from depthbench.probes.study import FOLDER
-from depthbench.probes.text import SHORTEST, TextConfig
+from depthbench.probes.subject import Subject
+from depthbench.probes.text import SHORTEST, Text, TextConfig
 
 EXAMPLE = """Examples:
 
@@ -120,7 +121,12 @@ def probe(
     try:
         for one in todo:
             make = partial(open_model, one.source, device=device, dtype=dtype, parts=parts)
-            found.append(_probe(make, config, chosen, one.folder, workers, console))
+            subject, text = opened_with_text(make, config, console)
+            have, want = text.facts.tokens, config.tokens
+            if have < want // 2:
+                short = f"the text has {have} tokens of the {want} that were asked for"
+                say_on(console, f"{subject.facts.label}: {short}")
+            found.append(measured(subject, text, chosen, one.folder, make, workers, console))
             kept.append(kept_results(one.folder, found[-1], partial(say_on, console)))
     except KeyboardInterrupt:
         console.print("Stopped: what is measured is kept. The same command goes on.")
@@ -150,28 +156,36 @@ def count_of(text: str) -> int:
     return count
 
 
-def _probe(
-    make: "partial[Opened]",
-    config: TextConfig,
+def opened_with_text(
+    make: "partial[Opened]", config: TextConfig, console: Console
+) -> tuple[Subject, Text]:
+    """A model, and the text that it is to read."""
+    with console.status("loading"):
+        opened = make()
+        return opened.subject, opened.text(config)
+
+
+def measured(
+    subject: Subject,
+    text: Text,
     probes: Sequence[Probe],
     folder: Path,
+    make: "partial[Opened]",
     workers: int,
     console: Console,
 ) -> list[ProbeResult]:
-    with console.status("loading"):
-        opened = make()
-        text = opened.text(config)
-    subject = opened.subject
-
-    def say(words: str) -> None:
-        say_on(console, f"{subject.facts.label}: {words}")
-
-    if text.facts.tokens < config.tokens // 2:
-        say(f"the text has {text.facts.tokens} tokens of the {config.tokens} that were asked for")
-    again = partial(load, *make.args, **make.keywords)
-    with progress_of(console, subject.facts.label) as hear:
+    """Results of ``probes``, with a bar on a terminal; workers load the model as ``make`` does."""
+    label = subject.facts.label
+    with progress_of(console, label) as hear:
         return run_probes(
-            subject, text, probes, folder, make=again, workers=workers, progress=hear, say=say
+            subject,
+            text,
+            probes,
+            folder,
+            make=partial(load, *make.args, **make.keywords),
+            workers=workers,
+            progress=hear,
+            say=lambda words: say_on(console, f"{label}: {words}"),
         )
 
 

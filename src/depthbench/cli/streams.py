@@ -26,18 +26,16 @@ from depthbench.cli.options import (
     Tokens,
     Workers,
 )
-from depthbench.cli.probe import answer, progress_of, say_on
+from depthbench.cli.probe import answer, measured, opened_with_text, say_on
 from depthbench.cli.run import interrupt
 from depthbench.cli.streams_ablate import TEXT, stream_page, text_config
 from depthbench.cli.targets import Target, targets
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path, write_atomic
 from depthbench.machine import prepare_process
-from depthbench.probes.load import Opened, Parts, load, open_model
-from depthbench.probes.probe import Probe
+from depthbench.probes.load import Parts, open_model
 from depthbench.probes.result import ProbeResult
-from depthbench.probes.run import read_results, run_probes
-from depthbench.probes.text import TextConfig
+from depthbench.probes.run import read_results
 from depthbench.redundancy import PROBES as OTHERS
 from depthbench.redundancy.collapse import Collapse, collapse_by_size
 from depthbench.streams import FOLDER, PROBES
@@ -119,7 +117,7 @@ def diagnose(
         "shared": {"sample": sample},
         "ablation": {"ranges": ranges},
     }
-    chosen: list[Probe] = [
+    chosen = [
         one.parse({"seed": seed, **options.get(one.name, {})}, one.name)
         for one in (*PROBES, *OTHERS)
     ]
@@ -131,41 +129,16 @@ def diagnose(
     try:
         for target in todo:
             make = partial(open_model, target.source, device=device, dtype=dtype, parts=parts)
-            found.append(_diagnose(make, config, chosen, target, workers, console))
+            subject, text = opened_with_text(make, config, console)
+            fitting = [one for one in chosen if one.refusal(subject) is None]
+            results = measured(subject, text, fitting, target.folder, make, workers, console)
+            say = partial(say_on, console)
+            found.append(conclude(subject, text, target.folder, results, say=say))
     except KeyboardInterrupt:
         console.print("Stopped: what is measured is kept. The same command goes on.")
         return 130
     answer(found, _pages(found, todo, out), as_json)
     return 0
-
-
-def _diagnose(
-    make: "partial[Opened]",
-    config: TextConfig,
-    chosen: Sequence[Probe],
-    target: Target,
-    workers: int,
-    console: Console,
-) -> list[ProbeResult]:
-    with console.status("loading"):
-        opened = make()
-        text = opened.text(config)
-    subject = opened.subject
-    say = partial(say_on, console)
-    fitting = [one for one in chosen if one.refusal(subject) is None]
-    again = partial(load, *make.args, **make.keywords)
-    with progress_of(console, subject.facts.label) as hear:
-        results = run_probes(
-            subject,
-            text,
-            fitting,
-            target.folder,
-            make=again,
-            workers=workers,
-            progress=hear,
-            say=lambda words: say(f"{subject.facts.label}: {words}"),
-        )
-    return conclude(subject, text, target.folder, results, say=say)
 
 
 def report(

@@ -302,7 +302,7 @@ class Design(Parametrised, ABC, Generic[S]):
         """
         raise DepthbenchError(
             f"design '{self.config.name}' has no streams that can be merged into {list(kept)}. "
-            "Those of hc, mhc, mhc_lite, cascade and resi_dual can"
+            "Name a model whose streams are mixed or pooled: depthbench designs lists them"
         )
 
     def fewer_into(self, new: Any, fewer: Fewer) -> None:

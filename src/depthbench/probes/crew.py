@@ -56,11 +56,19 @@ def crew_of(
     if workers == 1 or make is None:
         yield Alone(subject, text, limits)
         return
-    context = multiprocessing.get_context("spawn")
-    given = (make, text, limits)
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)
-    try:
+    with pool_of(workers, _begin, make, text, limits) as pool:
         yield Processes(pool)
+
+
+@contextmanager
+def pool_of(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes of one thread that each call ``begin(*given)`` first; Ctrl-C is for the one
+    that started them. They are ended at once where the work inside fails.
+    """
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_ready, initargs=(begin, given))
+    try:
+        yield pool
     except BaseException:
         # what a worker is at has no use any more, and may take long
         for process in list(pool._processes.values()):
@@ -70,9 +78,13 @@ def crew_of(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(make: Make, text: Text, limits: Limits) -> None:
+def _ready(begin: Callable[..., None], given: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare_process()
+    begin(*given)
+
+
+def _begin(make: Make, text: Text, limits: Limits) -> None:
     # it loads at its first job: what goes wrong then is that job's error and told as such
     _make.append(functools.cache(lambda: Alone(make(), text, limits)))
 

@@ -48,6 +48,10 @@ def by_row(batch: Batch, each: Float[Tensor, "n"]) -> Float[Tensor, "b"]:
 
 def own_loss(session: Session[Any]) -> Float[Tensor, ""]:
     """Mean next-token loss of the model's own forward, for those who train it."""
-    batch = session.batch
-    logits = session.own_logits()[:, :-1][batch.predicted]
-    return functional.cross_entropy(at_least_float32(logits), batch.tokens[:, 1:][batch.predicted])
+    return mean_loss(session.batch, session.own_logits())
+
+
+def mean_loss(batch: Batch, logits: Float[Tensor, "b t v"]) -> Float[Tensor, ""]:
+    """Mean next-token loss of ``logits`` over the predicted positions."""
+    read, targets = logits[:, :-1][batch.predicted], batch.tokens[:, 1:][batch.predicted]
+    return functional.cross_entropy(at_least_float32(read), targets)

@@ -70,3 +70,10 @@ class Probe(Frozen, ABC):
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=time.perf_counter() - started,
         )
+
+
+class StreamsProbe(Probe, ABC):
+    """A probe of models with several residual streams."""
+
+    def refusal(self, subject: Subject) -> str | None:
+        return "the model has one residual stream" if subject.facts.streams == 1 else None

@@ -47,7 +47,7 @@ def run_probes(
             lacking: DepthbenchError | None = None
             for probe in open_probes:
                 try:
-                    known[probe.name] = known[probe.name] or _run(probe, lab, folder)
+                    known[probe.name] = known[probe.name] or run_probe(probe, lab, folder)
                 except LackingError as error:
                     lacking = error
                     say(f"{probe.name} is left out: {error}")
@@ -101,7 +101,8 @@ def _refused(probe: Probe, subject: Subject, say: Say) -> bool:
     return why is not None
 
 
-def _run(probe: Probe, lab: Lab, folder: Path | None) -> ProbeResult:
+def run_probe(probe: Probe, lab: Lab, folder: Path | None) -> ProbeResult:
+    """Its result, kept in ``folder`` if there is one."""
     result = probe.run(lab)
     if folder is not None:
         write_atomic(folder / f"{probe.name}.json", result.model_dump_json(indent=1) + "\n")

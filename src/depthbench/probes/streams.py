@@ -10,7 +10,7 @@ from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.measures import unit
 from depthbench.probes.mixing import effective_rank, mixing_product
 from depthbench.probes.own import OwnSession
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Finding, Number, curve, matrix
 from depthbench.probes.subject import Subject
 from depthbench.probes.walk import Walker
@@ -78,7 +78,7 @@ def _by_token(mix: Tensor, valid: Tensor) -> Tensor:
 
 
 @final
-class Streams(Probe):
+class Streams(StreamsProbe):
     """No options."""
 
     name: ClassVar[str] = "streams"
@@ -93,9 +93,6 @@ class Streams(Probe):
         "A product of rank 1 says what the mixes forget, not what branches write anew."
     )
     source: ClassVar[str] = "arXiv 2409.19606; arXiv 2512.24880"
-
-    def refusal(self, subject: Subject) -> str | None:
-        return "the model has one residual stream" if subject.facts.streams == 1 else None
 
     def look(self, lab: Lab) -> Found:
         tokens, count = lab.tokens(lab.batches), lab.subject.facts.streams

@@ -1,7 +1,7 @@
 """The documents that probes read, as batches of equal rows."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,6 +70,11 @@ class Text:
     """Domain of each document, by its number."""
     coder: Tokenizer | None = None
     """What made the tokens; None where nobody says."""
+
+    def domains_of(self, batches: Iterable[int]) -> list[str]:
+        """Domain of each row of ``batches``, by their numbers."""
+        rows = (number for one in batches for number in self.batches[one].documents)
+        return [self.domain_of[number] for number in rows]
 
 
 @dataclass(frozen=True)

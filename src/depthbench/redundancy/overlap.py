@@ -214,8 +214,7 @@ class Overlap(Probe):
             for where in [*((block,) for block in blocks), tuple(blocks)]
         ]
         loss = Loss(lab, programs)
-        documents = [n for b in loss.batches for n in lab.text.batches[b].documents]
-        names = [lab.text.domain_of[number] for number in documents]
+        names = lab.text.domains_of(loss.batches)
         findings: list[Finding] = []
         changes: dict[str, Changes] = {}
         for number, name in enumerate(ABLATIONS):

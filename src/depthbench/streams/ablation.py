@@ -12,7 +12,7 @@ from pydantic import Field
 from depthbench.probes.bootstrap import interval
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.loss import by_row, token_losses
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Curve, Finding, Matrix, Number, row, table, value
 from depthbench.probes.subject import Subject
 from depthbench.probes.walk import Walker
@@ -130,12 +130,10 @@ def row_losses(lab: Lab, removals: Sequence[Removal], batches: Sequence[int]) ->
     tasks = [Removals(removals=tuple(removals[n : n + TOGETHER]), means=means) for n in starts]
     parts = lab.joined_each(tasks, batches)
     nats = np.concatenate([parts[0]["nats"][:1], *(part["nats"][1:] for part in parts)])
-    documents = [number for one in batches for number in lab.text.batches[one].documents]
-    domains = [lab.text.domain_of[number] for number in documents]
-    return RowLosses(nats, parts[0]["tokens"], domains)
+    return RowLosses(nats, parts[0]["tokens"], lab.text.domains_of(batches))
 
 
-class Ablation(Probe):
+class Ablation(StreamsProbe):
     """Which streams, over which blocks, is an option."""
 
     name: ClassVar[str] = "ablation"
@@ -160,9 +158,6 @@ class Ablation(Probe):
     """Also put the mean in a stream's place."""
     sets: bool = True
     """Also remove pairs, and all but one."""
-
-    def refusal(self, subject: Subject) -> str | None:
-        return "the model has one residual stream" if subject.facts.streams == 1 else None
 
     def look(self, lab: Lab) -> Found:
         plan = Plan(self, lab)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from depthbench.files import write_atomic
 from depthbench.probes.lab import Alone, Lab
 from depthbench.probes.result import ProbeResult
-from depthbench.probes.run import kept_results
+from depthbench.probes.run import kept_results, run_probe
 from depthbench.probes.subject import Subject
 from depthbench.probes.text import Text
 from depthbench.probes.walk import Limits
@@ -40,9 +39,8 @@ def conclude(
             evidence=evidence_of(of, subject.facts.streams),
             validation=validation_of(subject.trial, VALIDATIONS),
         )
-        found = verdict.run(Lab(subject, text, Alone(subject, text, Limits())))
-        write_atomic(folder / f"{Verdict.name}.json", found.model_dump_json(indent=1) + "\n")
-        kept.append(found)
+        lab = Lab(subject, text, Alone(subject, text, Limits()))
+        kept.append(run_probe(verdict, lab, folder))
     return in_order(kept)
 
 

@@ -7,10 +7,7 @@ from numpy.typing import NDArray
 
 from depthbench.config import Frozen
 from depthbench.probes.result import Curve, Matrix, Number, ProbeResult
-
-LINEAR = 1e-3
-"""Share of a stream's variance, left by a linear map of another, under which it is a function of
-it: what is shared cannot rise."""
+from depthbench.streams.shared import LINEAR
 
 
 class Case(Frozen):

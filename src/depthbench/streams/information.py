@@ -4,21 +4,19 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from depthbench.probes.lab import Lab
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Curve, Finding, Matrix, Number, row, table, value
-from depthbench.probes.subject import Subject
 from depthbench.streams.labels import MEANING, Kind
-from depthbench.streams.linear import Question, Read, read_classes
+from depthbench.streams.linear import Read, read_classes
 from depthbench.streams.sample import Sample, SampleConfig
 
 UNIT = "nats"
 
 
 @final
-class Information(Probe):
+class Information(StreamsProbe):
     """What is sampled is an option."""
 
     name: ClassVar[str] = "information"
@@ -36,9 +34,6 @@ class Information(Probe):
     source: ClassVar[str] = "arXiv 1610.01644; arXiv 2002.10689; arXiv 1909.03368"
     sample: SampleConfig = SampleConfig()
 
-    def refusal(self, subject: Subject) -> str | None:
-        return "the model has one residual stream" if subject.facts.streams == 1 else None
-
     def look(self, lab: Lab) -> Found:
         sample = Sample(lab, self.sample)
         labels, streams = sample.labels, lab.subject.facts.streams
@@ -48,15 +43,11 @@ class Information(Probe):
             lab.progress("information", number, len(sample.depths))
             z = sample.at(depth)
             for kind in kinds:
-                asked = self._asked(sample, kind)
+                asked = sample.question(kind, self.seed)
                 reads[kind].append([read_classes(z[one], asked) for one in range(streams)])
         lab.progress("information", len(sample.depths), len(sample.depths))
         findings = [one for kind in kinds for one in self._findings(lab, kind, sample, reads[kind])]
         return Found(findings, [sample.words, *self._words(lab, sample, reads)])
-
-    def _asked(self, sample: Sample, kind: Kind) -> Question:
-        labels = sample.labels
-        return Question(labels.classes[kind], labels.tested(kind), labels.documents, self.seed)
 
     def _findings(
         self, lab: Lab, kind: Kind, sample: Sample, reads: Sequence[Sequence[Read]]
@@ -117,9 +108,3 @@ class Information(Probe):
             )
         said += [f"{kind}: no labels, for {why}." for kind, why in sample.labels.missing.items()]
         return said
-
-
-def gained(z: NDArray[np.float32], one: int, given: int, asked: Question) -> float:
-    """Nats that stream ``one`` adds to what ``given`` says of the classes."""
-    both = read_classes(np.concatenate([z[given], z[one]], axis=1), asked, control=False)
-    return both.nats - read_classes(z[given], asked, control=False).nats

@@ -1,10 +1,9 @@
 """Re-trained ablation: a stream is taken away, and the model is trained on without it."""
 
+import functools
 import json
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,15 @@ from torch import Tensor
 from depthbench.config import Frozen, digest_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
-from depthbench.machine import prepare_process
-from depthbench.probes.batch import Batch
+from depthbench.probes.crew import pool_of
 from depthbench.probes.lab import Alone, Lab
 from depthbench.probes.own import OwnSubject
 from depthbench.probes.text import Text
 from depthbench.probes.walk import Limits
 from depthbench.streams.ablation import Removals
-from depthbench.streams.sites import Change, Removal, Removing, travel
-from depthbench.streams.tune import Course, Pupil, TuneConfig, forget, next_token_loss, tune
+from depthbench.streams.sites import Change, Removal, Removing
+from depthbench.streams.tune import Course, Pupil, TuneConfig, changed_loss, lent, tune
+from depthbench.train.checkpoint import remove
 
 FORMAT = 1
 Hear = Callable[[str, int, int], None]
@@ -139,31 +138,23 @@ class _Job:
     def run(self, bench: Bench) -> Row:
         """Train and measure; the bench's own model is left as it was."""
         subject, model = bench.subject, bench.subject.model
-        before = {name: one.clone() for name, one in model.state_dict().items()}
         change = Unchanged() if self.removal is None else Removing([self.removal], subject)
-
-        def loss(batch: Batch, step: int) -> Tensor:
-            session = subject.session(batch)
-            return next_token_loss(session, travel(session, subject, change))
-
         place = None if self.folder is None else self.folder / "going" / self.key
-        try:
+        with lent(model):
             losses = tune(
                 Pupil(model),
                 bench.course,
                 self.config,
-                loss,
+                lambda batch, step: changed_loss(subject, change, batch),
                 seed=self.seed,
                 key=self.key,
                 folder=place,
             )
             row = self._measured(bench, losses)
-        finally:
-            model.load_state_dict(before)
         if self.path is not None:
             write_atomic(self.path, row.model_dump_json() + "\n")
         if place is not None:
-            forget(place)
+            remove(place)
         return row
 
     def _measured(self, bench: Bench, losses: Sequence[float]) -> Row:
@@ -189,33 +180,25 @@ def _each(make: Make, jobs: Sequence[_Job], workers: int) -> Iterator[tuple[int,
         for number, job in enumerate(jobs):
             yield number, job.run(bench)
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(make,))
-    try:
+    with pool_of(workers, _begin, make) as pool:
         going = {pool.submit(_run, job): number for number, job in enumerate(jobs)}
-        for future in as_completed(going):
-            yield going[future], future.result()
-    except BrokenProcessPool:
-        raise DepthbenchError(
-            "a process that trains ended without a word, perhaps for want of memory. What is done "
-            "is kept: run the same command again with fewer --workers"
-        ) from None
-    except BaseException:
-        for process in list(pool._processes.values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        try:
+            for future in as_completed(going):
+                yield going[future], future.result()
+        except BrokenProcessPool:
+            raise DepthbenchError(
+                "a process that trains ended without a word, perhaps for want of memory. What is "
+                "done is kept: run the same command again with fewer --workers"
+            ) from None
 
 
-_here: list[Bench] = []
+_make: list[Make] = []
 
 
 def _begin(make: Make) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prepare_process()
-    _here.append(make())
+    # it loads at its first job: what goes wrong then is that job's error and told as such
+    _make.append(functools.cache(make))
 
 
 def _run(job: _Job) -> Row:
-    return job.run(_here[0])
+    return job.run(_make[0]())

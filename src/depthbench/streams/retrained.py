@@ -10,9 +10,8 @@ from pydantic import Field
 
 from depthbench.errors import DepthbenchError
 from depthbench.probes.lab import Lab
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Curve, Finding, Matrix, Number, row, table, value
-from depthbench.probes.subject import Subject
 from depthbench.streams.ablation import PERCENT, RowLosses, row_losses
 from depthbench.streams.retrain import Row
 from depthbench.streams.sites import Removal
@@ -41,7 +40,7 @@ class Sides:
     domains: tuple[str, ...]
 
 
-class Retrained(Probe):
+class Retrained(StreamsProbe):
     """What was trained, by `depthbench.streams.retrain.retrain`, is given as ``rows``."""
 
     name: ClassVar[str] = "retrained"
@@ -60,9 +59,6 @@ class Retrained(Probe):
     tune: TuneConfig = TuneConfig()
     batches: int = Field(ge=1)
     """Batches of text that losses are of."""
-
-    def refusal(self, subject: Subject) -> str | None:
-        return "the model has one residual stream" if subject.facts.streams == 1 else None
 
     def look(self, lab: Lab) -> Found:
         sides = self.sides(lab)
@@ -91,7 +87,7 @@ class Retrained(Probe):
                     "depthbench streams ablate --retrain again"
                 )
             nats = np.array([one.nats for one in rows if one is not None])
-            each = RowLosses(nats, hard.tokens, _domains(lab, self.batches))
+            each = RowLosses(nats, hard.tokens, lab.text.domains_of(range(self.batches)))
             trained[:, column] = each.changes()
             by_domain += each.by_domain() / len(seeds)
         return Sides(
@@ -228,8 +224,3 @@ class RetrainedPart(Retrained):
 
 def _whole(removal: Removal, layers: int) -> bool:
     return (removal.start, removal.stop) == (0, layers)
-
-
-def _domains(lab: Lab, batches: int) -> list[str]:
-    numbers = [n for one in lab.text.batches[:batches] for n in one.documents]
-    return [lab.text.domain_of[number] for number in numbers]

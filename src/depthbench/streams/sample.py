@@ -12,7 +12,8 @@ from depthbench.errors import DepthbenchError
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.subject import Subject
 from depthbench.probes.walk import Walker
-from depthbench.streams.labels import Labels, labels_of
+from depthbench.streams.labels import Kind, Labels, labels_of
+from depthbench.streams.linear import Question
 from depthbench.streams.sites import streams_in
 
 FEWEST = 256
@@ -76,6 +77,11 @@ class Sample:
             )
         step = max(1, -(-lab.layers // (config.depths - 1)))
         self.depths = sorted({*range(0, lab.layers, step), lab.layers})
+
+    def question(self, kind: Kind, seed: int) -> Question:
+        """What is asked of a vector of each sampled token: its class of ``kind``."""
+        labels = self.labels
+        return Question(labels.classes[kind], labels.tested(kind), labels.documents, seed)
 
     @property
     def bytes(self) -> int:

@@ -3,22 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from depthbench.probes.lab import Lab
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Curve, Finding, Matrix, Number, row, table, value
-from depthbench.probes.subject import Subject
-from depthbench.streams.information import gained
-from depthbench.streams.linear import Question
-from depthbench.streams.mutual import ESTIMATORS, Estimate, Gaussian, principal
+from depthbench.streams.linear import read_classes
+from depthbench.streams.mutual import ESTIMATORS, Estimate, Gaussian, Samples, principal
 from depthbench.streams.sample import Sample, SampleConfig
 
 UNIT = "nats"
+LINEAR = 1e-3
+"""Share of a stream's variance, left by a linear map of another, under which it is a function of
+it: what is shared cannot rise."""
 GROUPS = 8
 """Of documents; each is left out once, for the error."""
 LEAST_DEPTHS = 3
@@ -44,7 +45,7 @@ class At:
 
 
 @final
-class Shared(Probe):
+class Shared(StreamsProbe):
     """What is sampled, and how many components are kept, are options."""
 
     name: ClassVar[str] = "shared"
@@ -72,9 +73,6 @@ class Shared(Probe):
     compared: int = Field(default=2, ge=0)
     """Depths at which all estimators are held side by side."""
 
-    def refusal(self, subject: Subject) -> str | None:
-        return "the model has one residual stream" if subject.facts.streams == 1 else None
-
     def look(self, lab: Lab) -> Found:
         sample = Sample(lab, self.sample)
         each: list[At] = []
@@ -85,9 +83,10 @@ class Shared(Probe):
         for number, depth in enumerate(sample.depths):
             lab.progress("shared", number, steps)
             z = sample.at(depth)
-            each.append(self._at(z, sample))
+            parts = [principal(one, self.components) for one in z]
+            each.append(self._at(z, parts, sample))
             if depth in chosen:
-                beside[depth] = self._beside(z)
+                beside[depth] = self._beside(parts)
             if depth == sample.depths[-1]:
                 added = self._added(z, sample)
         lab.progress("shared", steps, steps)
@@ -103,14 +102,13 @@ class Shared(Probe):
         places = np.linspace(0, len(later) - 1, min(self.compared, len(later)))
         return {later[round(place)] for place in places}
 
-    def _at(self, z: NDArray[np.float32], sample: Sample) -> At:
+    def _at(self, z: NDArray[np.float32], parts: Sequence[Samples], sample: Sample) -> At:
         count = len(z)
         shape = (count, count)
         nats, error = np.full(shape, np.nan), np.full(shape, np.nan)
         groups = np.unique(sample.labels.documents, return_inverse=True)[1] % GROUPS
         without = np.full((GROUPS, *shape), np.nan)
         ceiling = np.zeros(shape, bool)
-        parts = [principal(one, self.components) for one in z]
         for i in range(count):
             for j in range(i):
                 found = Gaussian().estimate(parts[i], parts[j], self.seed)
@@ -126,29 +124,25 @@ class Shared(Probe):
         left = [[unexplained(z[i], z[j], held_out) for j in range(count)] for i in range(count)]
         return At(nats, error, without, ceiling, cosines(z), ckas(z), ranks(z), np.array(left))
 
-    def _beside(self, z: NDArray[np.float32]) -> list[list[Estimate]]:
+    def _beside(self, parts: Sequence[Samples]) -> list[list[Estimate]]:
         """Stream 0 with every other one, by each estimator."""
-        parts = [principal(one, self.components) for one in z]
         return [
             [one.estimate(parts[0], other, self.seed) for one in ESTIMATORS] for other in parts[1:]
         ]
 
     def _added(self, z: NDArray[np.float32], sample: Sample) -> NDArray[np.float64]:
         """Nats over all labels that stream ``j`` adds, given ``i``, at the pair ``[i, j]``."""
-        count, labels = len(z), sample.labels
-        found = np.full((count, count), np.nan)
-        for i in range(count):
-            for j in range(count):
-                if i != j:
-                    found[i, j] = sum(
-                        gained(
-                            z,
-                            j,
-                            i,
-                            Question(classes, labels.tested(kind), labels.documents, self.seed),
-                        )
-                        for kind, classes in labels.classes.items()
-                    )
+        count = len(z)
+        found = np.zeros((count, count))
+        for kind in sample.labels.classes:
+            asked = sample.question(kind, self.seed)
+            for i in range(count):
+                alone = read_classes(z[i], asked, control=False).nats
+                for j in range(count):
+                    if i != j:
+                        both = np.concatenate([z[i], z[j]], axis=1)
+                        found[i, j] += read_classes(both, asked, control=False).nats - alone
+        np.fill_diagonal(found, np.nan)
         return found
 
     def _findings(
@@ -168,9 +162,7 @@ class Shared(Probe):
                         unit=UNIT,
                         axis="depth",
                         places=depths,
-                        values=row(nats),
-                        low=row(nats - 1.96 * error),
-                        high=row(nats + 1.96 * error),
+                        **_band(nats, error),
                         words=f"streams {names[i]} and {names[j]} at depth {{}}: shared",
                     )
                 )
@@ -273,9 +265,7 @@ class Shared(Probe):
                     unit=UNIT,
                     axis="depth",
                     places=depths,
-                    values=row(nats),
-                    low=row(nats - 1.96 * error),
-                    high=row(nats + 1.96 * error),
+                    **_band(nats, error),
                     words=f"{estimator.title}, depth {{}}: mean with stream 0",
                 )
             )
@@ -314,7 +304,7 @@ class Shared(Probe):
         for i in range(len(names)):
             for j in range(i + 1, len(names)):
                 worst = max(max(at.unexplained[i, j], at.unexplained[j, i]) for at in each[1:])
-                if worst < 1e-3:
+                if worst < LINEAR:
                     said.append(
                         f"Streams {names[i]} and {names[j]} are linear functions of each other at "
                         f"all depths: at most {worst:.1e} of either's variance is left."
@@ -334,6 +324,12 @@ class Shared(Probe):
                     "is left out where it misses more than a third on Gaussians."
                 )
         return said
+
+
+def _band(nats: NDArray[Any], error: NDArray[Any]) -> dict[str, Any]:
+    """Values of a curve with their 95 % intervals."""
+    reach = 1.96 * error
+    return {"values": row(nats), "low": row(nats - reach), "high": row(nats + reach)}
 
 
 def jackknife(without: NDArray[np.float64]) -> float:

@@ -1,8 +1,8 @@
 """Training on: a few hundred steps at a share of the peak rate, that a kill only delays."""
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +17,11 @@ from depthbench.data.dataset import Dataset
 from depthbench.errors import DepthbenchError
 from depthbench.machine import choose_dtype
 from depthbench.nn.model import Model
-from depthbench.nn.precision import at_least_float32
 from depthbench.probes.batch import Batch
-from depthbench.probes.subject import Session
-from depthbench.train.checkpoint import newest, prune, read, remove, save
+from depthbench.probes.loss import mean_loss
+from depthbench.probes.subject import Subject
+from depthbench.streams.sites import Change, travel
+from depthbench.train.checkpoint import newest, prune, save
 from depthbench.train.config import TrialConfig
 from depthbench.train.optim import parameter_groups
 from depthbench.train.step import optimizer_tensors, restore_optimizer
@@ -101,6 +102,11 @@ class Pupil(nn.Module):
         self.extra = extra if extra is not None else nn.Module()
 
 
+def everything(step: int, name: str) -> bool:
+    """Every parameter moves in every step."""
+    return True
+
+
 def tune(
     pupil: Pupil,
     course: Course,
@@ -110,7 +116,7 @@ def tune(
     seed: int = 0,
     key: str = "",
     folder: Path | None = None,
-    trained: Callable[[int, str], bool] = lambda step, name: True,
+    trained: Callable[[int, str], bool] = everything,
     hear: Hear = lambda step, loss: None,
 ) -> list[float]:
     """Train on ``loss(batch, step)``; the loss of every step, nats per token.
@@ -149,18 +155,21 @@ def tune(
     return losses
 
 
-def next_token_loss(session: Session[Any], state: Any) -> Tensor:
-    """Mean over all tokens of a batch without padding."""
-    tokens = session.batch.tokens
-    logits = session.logits(session.readout(state)[:, :-1])
-    return nn.functional.cross_entropy(
-        at_least_float32(logits).flatten(0, 1), tokens[:, 1:].flatten()
-    )
+def changed_loss(subject: Subject, change: Change, batch: Batch) -> Tensor:
+    """Mean next-token loss of the subject's model under ``change``."""
+    session = subject.session(batch)
+    state = travel(session, subject, change)
+    return mean_loss(session.batch, session.logits(session.readout(state)))
 
 
-def forget(folder: Path) -> None:
-    """Remove the checkpoints of a training that is over."""
-    remove(folder)
+@contextmanager
+def lent(model: nn.Module) -> Iterator[None]:
+    """Whatever is done to ``model`` inside, its weights are the same afterwards."""
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    try:
+        yield
+    finally:
+        model.load_state_dict(before)
 
 
 def _save(
@@ -178,7 +187,6 @@ def _resume(pupil: Pupil, optimizer: torch.optim.Optimizer, folder: Path, key: s
     found, _ = newest(folder, key)
     if found is None:
         return []
-    found = read(found.path)
     pupil.load_state_dict(found.tensors("model"))
     restore_optimizer(pupil, optimizer, found.tensors("optimizer"))
     return list(found.manifest.state["losses"])

@@ -6,9 +6,8 @@ import numpy as np
 from pydantic import Field
 
 from depthbench.probes.lab import Lab
-from depthbench.probes.probe import Found, Probe
+from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Finding, Number, value
-from depthbench.probes.subject import Subject
 from depthbench.streams.evidence import Case, Evidence
 from depthbench.streams.flat import Validation
 from depthbench.streams.merge.plan import Alike
@@ -18,7 +17,7 @@ IDLE = 1e-6
 
 
 @final
-class Verdict(Probe):
+class Verdict(StreamsProbe):
     """Thresholds are options; evidence comes from the other results."""
 
     name: ClassVar[str] = "verdict"
@@ -44,9 +43,6 @@ class Verdict(Probe):
     domains: int = Field(default=3, ge=1)
     flat: float = Field(default=0.005, gt=0)
     """Change of the validation loss over the last validations that is none."""
-
-    def refusal(self, subject: Subject) -> str | None:
-        return "the model has one residual stream" if subject.facts.streams == 1 else None
 
     def look(self, lab: Lab) -> Found:
         names = lab.subject.stream_names

@@ -9,8 +9,8 @@ from depthbench.nn.model import Model
 from depthbench.probes.batch import Batch
 from depthbench.streams.merge.plan import fewer_of, with_fewer
 from depthbench.streams.merge.way import Merging, Way
-from depthbench.streams.sites import Fading, travel
-from depthbench.streams.tune import Pupil, TuneConfig, next_token_loss, tune
+from depthbench.streams.sites import Fading
+from depthbench.streams.tune import Pupil, TuneConfig, changed_loss, lent
 
 
 @final
@@ -32,30 +32,17 @@ class Fade(Way):
 
     def merge(self, merging: Merging) -> tuple[Model, list[float]]:
         assert self.tune is not None
-        # refuses what cannot be merged before it trains
         fewer = fewer_of(merging.alike, merging.into, dropped=True, exact=False)
-        with_fewer(merging.model, fewer)
+        # refuses what cannot be merged before it trains
+        merging.model.design.fewer(fewer.kept, fewer.exact)
         subject, model, steps = merging.bench.subject, merging.model, self.tune.steps
         gone = tuple(merging.into)
         changes = [Fading(gone, share, subject) for share in self.stages]
 
         def loss(batch: Batch, step: int) -> Tensor:
             change = changes[min(step * len(changes) // steps, len(changes) - 1)]
-            session = subject.session(batch)
-            return next_token_loss(session, travel(session, subject, change))
+            return changed_loss(subject, change, batch)
 
-        before = {name: one.clone() for name, one in model.state_dict().items()}
-        try:
-            losses = tune(
-                Pupil(model),
-                merging.bench.course,
-                self.tune,
-                loss,
-                seed=self.seed,
-                key=merging.key,
-                folder=merging.folder,
-                hear=merging.hear,
-            )
+        with lent(model):
+            losses = self.train(merging, Pupil(model), loss)
             return with_fewer(model, fewer), losses
-        finally:
-            model.load_state_dict(before)

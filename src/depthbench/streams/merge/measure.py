@@ -72,7 +72,7 @@ def _facts(model: Model, text: Text, batch: Batch, reads: float, trains: float) 
     subject = OwnSubject(model, "measured")
     lab = Lab(subject, text, Alone(subject, text, Limits()))
     loss = Loss(lab, [], lab.batches)
-    domains = [text.domain_of[number] for one in text.batches for number in one.documents]
+    domains = text.domains_of(lab.batches)
     by_domain = {
         name: loss.average(np.array([float(one == name) for one in domains]))
         for name in dict.fromkeys(domains)

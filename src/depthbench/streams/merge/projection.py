@@ -1,6 +1,5 @@
 """Merging by a low-rank projection: what a stream carried goes to the others through rank d/2."""
 
-from collections.abc import Callable
 from typing import ClassVar, final
 
 import torch
@@ -11,9 +10,10 @@ from torch import Tensor, nn
 from depthbench.nn.block import Block
 from depthbench.nn.model import Model
 from depthbench.probes.batch import Batch
+from depthbench.probes.loss import mean_loss
 from depthbench.streams.merge.plan import fewer_of, with_fewer
 from depthbench.streams.merge.way import Merging, Way
-from depthbench.streams.tune import Pupil, TuneConfig, tune
+from depthbench.streams.tune import Pupil, TuneConfig
 
 
 class Projections(nn.Module):
@@ -73,28 +73,13 @@ class Projection(Way):
         weight = model.embed.weight
         beside = Projections(2 * shape.layers, shape.width, rank, weight, self.seed)
         first = round(self.alone * self.tune.steps)
-        losses = tune(
-            Pupil(model, beside),
-            merging.bench.course,
-            self.tune,
-            loss_with(model, beside),
-            seed=self.seed,
-            key=merging.key,
-            folder=merging.folder,
-            trained=lambda step, name: step >= first or name.startswith("extra."),
-            hear=merging.hear,
-        )
+
+        def loss(batch: Batch, step: int) -> Tensor:
+            return mean_loss(batch, model(batch.tokens, tap=lambda site, x, y: beside(site, y)))
+
+        def trained(step: int, name: str) -> bool:
+            return step >= first or name.startswith("extra.")
+
+        losses = self.train(merging, Pupil(model, beside), loss, trained)
         beside.fold(model)
         return model, losses
-
-
-def loss_with(model: Model, beside: Projections) -> Callable[[Batch, int], Tensor]:
-    """Next-token loss of the model with the projections behind its branches."""
-
-    def loss(batch: Batch, step: int) -> Tensor:
-        logits = model(batch.tokens, tap=lambda site, x, y: beside(site, y))[:, :-1]
-        return nn.functional.cross_entropy(
-            logits.float().flatten(0, 1), batch.tokens[:, 1:].flatten()
-        )
-
-    return loss

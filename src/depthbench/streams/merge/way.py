@@ -1,16 +1,19 @@
 """What a way of merging streams is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from torch import Tensor
+
 from depthbench.config import Frozen
 from depthbench.nn.model import Model
+from depthbench.probes.batch import Batch
 from depthbench.streams.merge.plan import Alike
 from depthbench.streams.retrain import Bench
-from depthbench.streams.tune import Hear, TuneConfig
+from depthbench.streams.tune import Hear, Pupil, TuneConfig, everything, tune
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,27 @@ class Way(Frozen, ABC):
     """Training that belongs to it."""
     seed: int = 0
     """Of the batches that it trains on."""
+
+    def train(
+        self,
+        merging: Merging,
+        pupil: Pupil,
+        loss: Callable[[Batch, int], Tensor],
+        trained: Callable[[int, str], bool] = everything,
+    ) -> list[float]:
+        """`tune` as this way wants it, so that a killed merge goes on."""
+        assert self.tune is not None
+        return tune(
+            pupil,
+            merging.bench.course,
+            self.tune,
+            loss,
+            seed=self.seed,
+            key=merging.key,
+            folder=merging.folder,
+            trained=trained,
+            hear=merging.hear,
+        )
 
     @abstractmethod
     def merge(self, merging: Merging) -> tuple[Model, list[float]]:

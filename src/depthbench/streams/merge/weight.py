@@ -10,7 +10,7 @@ from depthbench.probes.loss import own_loss
 from depthbench.probes.own import OwnSession
 from depthbench.streams.merge.plan import fewer_of, with_fewer
 from depthbench.streams.merge.way import Merging, Way
-from depthbench.streams.tune import Pupil, TuneConfig, tune
+from depthbench.streams.tune import Pupil, TuneConfig
 
 
 @final
@@ -29,23 +29,11 @@ class Weight(Way):
     tune: TuneConfig | None = TuneConfig(steps=400, rate=0.2, warmup=40)
 
     def merge(self, merging: Merging) -> tuple[Model, list[float]]:
-        assert self.tune is not None
         means = merging.model.design.averages_streams
-        model = with_fewer(
-            merging.model, fewer_of(merging.alike, merging.into, means=means, exact=False)
-        )
+        fewer = fewer_of(merging.alike, merging.into, means=means, exact=False)
+        model = with_fewer(merging.model, fewer)
 
         def loss(batch: Batch, step: int) -> Tensor:
             return own_loss(OwnSession(model, batch))
 
-        losses = tune(
-            Pupil(model),
-            merging.bench.course,
-            self.tune,
-            loss,
-            seed=self.seed,
-            key=merging.key,
-            folder=merging.folder,
-            hear=merging.hear,
-        )
-        return model, losses
+        return model, self.train(merging, Pupil(model), loss)
