@@ -209,7 +209,9 @@ def test_a_task_stream_that_nothing_writes_is_idle() -> None:
     bench = learn(bench, 200, hold)
     verdict, results = judged(bench)
     assert results["ablation"].number("zero_3").value == pytest.approx(0.0, abs=1e-6)
-    assert results["retrained"].number("retrained_whole_3").value == pytest.approx(0.0, abs=1e-6)
+    # trained on, the control may learn to read it and the pupil without it cannot: a quarter of the
+    # change that still counts as none
+    assert results["retrained"].number("retrained_whole_3").value == pytest.approx(0.0, abs=5e-4)
     said = " ".join(verdict.words)
     assert "Stream task" in said
     assert "nothing reads it" in said

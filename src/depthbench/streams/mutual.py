@@ -67,7 +67,7 @@ class Estimator(ABC):
     title: ClassVar[str]
 
     draws: ClassVar[int] = 5
-    """Samples of known information that it is calibrated on."""
+    """Samples of known information that it is calibrated on; more than three."""
 
     @abstractmethod
     def raw(self, x: Samples, y: Samples, seed: int) -> float:
@@ -94,7 +94,8 @@ class Calibration:
     bias: float
     """Mean of what it says, less the truth; 0 where that could be chance."""
     error: float
-    """Standard deviation of what it says, with that of the mean."""
+    """Of the next sample, known from so few draws: ``s √((n - 1) / (n - 3))``, the standard
+    deviation of Student's t, with that of the mean where the bias is taken off."""
 
 
 @functools.lru_cache(maxsize=512)
@@ -112,7 +113,7 @@ def calibration(
         x = generator.standard_normal((samples, len(rho)))
         noise = generator.standard_normal((samples, len(rho)))
         found.append(estimator.raw(x, rho * x + np.sqrt(1 - rho**2) * noise, draw))
-    spread = float(np.std(found, ddof=1))
+    spread = float(np.std(found, ddof=1)) * ((draws - 1) / (draws - 3)) ** 0.5
     bias = float(np.mean(found)) - truth
     if abs(bias) < CLEAR * spread * draws**-0.5:
         return Calibration(truth, 0.0, spread)
@@ -196,7 +197,10 @@ class Neighbours(Estimator):
 
     name: ClassVar[str] = "neighbours"
     title: ClassVar[str] = "k nearest neighbours"
-    neighbours: int = 16
+    draws: ClassVar[int] = 12
+    neighbours: int = 64
+    """With 16 the estimate scatters two to three times as much, and its bias, which is larger
+    with 64, is calibrated."""
 
     def raw(self, x: Samples, y: Samples, seed: int) -> float:
         found = canonical(x, y)
