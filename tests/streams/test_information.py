@@ -39,7 +39,7 @@ def test_information_of_gaussians_is_within_a_tenth(nats: float) -> None:
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: one.name)
 @pytest.mark.parametrize("nats", [0.1, 0.3, 1.0, 3.0])
 def test_every_estimator_is_within_a_tenth_or_says_so(estimator: object, nats: float) -> None:
-    # at 0.1 nats 8192 samples scatter neighbours by 6 %: 16 pairs of components, each with its noise
+    # at 0.1 nats 8192 samples scatter neighbours by 6 %: each pair of components adds noise
     samples = 32768 if isinstance(estimator, Neighbours) else 8192
     assert isinstance(estimator, Gaussian | Neighbours | Contrastive)
     found = estimator.estimate(*pair(nats, samples, seed=7))

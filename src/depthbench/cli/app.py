@@ -5,9 +5,11 @@ import sys
 import typer
 
 from depthbench.cli import (
+    bench,
     check,
     compare,
     coordcheck,
+    cost,
     data,
     designs,
     generate,
@@ -46,6 +48,8 @@ def build() -> typer.Typer:
         probe,
         prune,
         streams,
+        cost,
+        bench,
         data,
     )
     for group in groups:

@@ -10,6 +10,7 @@ from torch import Tensor
 from depthbench.errors import DepthbenchError
 
 _plain: ContextVar[bool] = ContextVar("plain_kernels", default=False)
+_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 _held: ContextVar[bool] = ContextVar("held", default=False)
 
 
@@ -24,6 +25,16 @@ def plain_kernels() -> Iterator[None]:
         yield
     finally:
         _plain.reset(token)
+
+
+@contextmanager
+def other_device() -> Iterator[None]:
+    """Inside, what runs on CPU is what runs on a GPU: torch's own operations, for costing."""
+    token = _elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
 
 
 @contextmanager
@@ -74,7 +85,7 @@ def fast(tensor: Tensor) -> bool:
 
     On CPU, outside `plain_kernels` and outside `torch.compile`, which fuses the plain one better.
     """
-    return tensor.device.type == "cpu" and not plain_only()
+    return tensor.device.type == "cpu" and not plain_only() and not _elsewhere.get()
 
 
 def no_autocast(tensor: Tensor) -> AbstractContextManager[object]:

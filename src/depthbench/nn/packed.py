@@ -49,6 +49,18 @@ def unpack(packed: Packed) -> Any:
     return put(packed.skeleton)
 
 
+def tensors_in(part: Any) -> Iterator[Tensor]:
+    """Every tensor of a state, in the order of `pack`."""
+    if isinstance(part, Tensor):
+        yield part
+    elif is_dataclass(part) and not isinstance(part, type | Context):
+        for _, value in _fields(part):
+            yield from tensors_in(value)
+    elif isinstance(part, tuple | dict):
+        for value in part.values() if isinstance(part, dict) else part:
+            yield from tensors_in(value)
+
+
 def _rebuilt(part: Any, change: Any) -> Any:
     if isinstance(part, Context | _Hole):
         return part

@@ -1,8 +1,6 @@
 """Measurements in several processes, each with the subject to itself."""
 
 import functools
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -10,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any, final
 
 from depthbench.errors import DepthbenchError
-from depthbench.machine import prepare_process
 from depthbench.probes.lab import Alone, Crew, Job, Part, Task
 from depthbench.probes.subject import Subject
 from depthbench.probes.text import Text
 from depthbench.probes.walk import Limits
+from depthbench.processes import pool_of
 
 Make = Callable[[], Subject]
 """Loads the subject anew: a function of a module or a partial of one, for it goes to processes."""
@@ -58,30 +56,6 @@ def crew_of(
         return
     with pool_of(workers, _begin, make, text, limits) as pool:
         yield Processes(pool)
-
-
-@contextmanager
-def pool_of(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes of one thread that each call ``begin(*given)`` first; Ctrl-C is for the one
-    that started them. They are ended at once where the work inside fails.
-    """
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_ready, initargs=(begin, given))
-    try:
-        yield pool
-    except BaseException:
-        # what a worker is at has no use any more, and may take long
-        for process in list(pool._processes.values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ready(begin: Callable[..., None], given: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prepare_process()
-    begin(*given)
 
 
 def _begin(make: Make, text: Text, limits: Limits) -> None:

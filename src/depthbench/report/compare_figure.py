@@ -1,7 +1,6 @@
 """A comparison in one figure: final losses, step-by-step difference, and the four observations."""
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -10,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from depthbench.files import save_atomic
-from depthbench.report.figures import INK, SOFT, STYLE, plain, save_figure
+from depthbench.report.figures import INK, SOFT, STYLE, look, plain, save_figure
 from depthbench.report.style import Mark, marks
 from depthbench.study.contrast import ByDepth, Contrast, Curve
 
@@ -56,7 +55,7 @@ def comparison_figure(found: Contrast) -> Figure:
             axes.set_title(f"{title}, step {signals[signal][-1].step:,}")
         else:
             _nothing(axes, title)
-    handles = [Line2D([], [], **_look(mark)) for mark in style.values()]
+    handles = [Line2D([], [], **look(mark)) for mark in style.values()]
     names = [plain(label) for label in style]
     figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(plain(found.sentence), x=0.01, ha="left", fontsize=11, wrap=True)
@@ -79,10 +78,6 @@ def depth_axes(record: ByDepth, unit: str) -> tuple[list[float], list[float]]:
 def axis_title(record: ByDepth, unit: str) -> str:
     """What `depth_axes` counts."""
     return unit if len(record.a) == len(record.b) else "share of depth"
-
-
-def _look(mark: Mark) -> dict[str, Any]:
-    return {"color": mark.light, "marker": mark.marker, "linestyle": mark.line}
 
 
 def _seeds(axes: Axes, found: Contrast, style: dict[str, Mark]) -> None:
@@ -137,7 +132,7 @@ def _by_depth(
         found.labels, depth_axes(record, unit), (record.a, record.b), strict=True
     ):
         known = [(x, y) for x, y in zip(places, values, strict=True) if y is not None]
-        axes.plot([x for x, _ in known], [y for _, y in known], **_look(style[label]))
+        axes.plot([x for x, _ in known], [y for _, y in known], **look(style[label]))
     axes.xaxis.set_major_locator(MaxNLocator(integer=len(record.a) == len(record.b)))
     axes.set_xlabel(axis_title(record, unit))
 

@@ -1,7 +1,6 @@
 """The coordinate check's figure: change of activations over depth and over width."""
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -10,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from depthbench.files import save_atomic
-from depthbench.report.figures import STYLE, save_figure
+from depthbench.report.figures import STYLE, look, save_figure
 from depthbench.report.style import Mark, marks
 from depthbench.train.coordinates import QUANTITIES, CoordinateCheck, Slope
 
@@ -52,14 +51,10 @@ def coordinate_figure(check: CoordinateCheck) -> Figure:
     steps = check.grid.steps
     title = f"Coordinate check of {check.design}: change of activations after {steps} steps"
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-    handles = [Line2D([], [], **_look(mark)) for mark in style.values()]
+    handles = [Line2D([], [], **look(mark)) for mark in style.values()]
     labels = [NAMES[kind] for kind in style]
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
-
-
-def _look(mark: Mark) -> dict[str, Any]:
-    return {"color": mark.light, "marker": mark.marker, "linestyle": mark.line}
 
 
 def _draw(axes: Axes, slopes: list[Slope], style: dict[str, Mark]) -> None:
@@ -68,7 +63,7 @@ def _draw(axes: Axes, slopes: list[Slope], style: dict[str, Mark]) -> None:
         axes.plot(
             slope.sizes,
             slope.changes,
-            **_look(mark),
+            **look(mark),
             label=f"slope {slope.slope:+.2f}",
         )
     axes.set_xscale("log")

@@ -46,6 +46,11 @@ BITS = "validation loss (bits per byte)"
 ASPECT = "aspect ratio, width / layers, at L layers   (← deeper and narrower)"
 
 
+def look(mark: Mark) -> dict[str, Any]:
+    """Matplotlib's settings of a design's line."""
+    return {"color": mark.light, "marker": mark.marker, "linestyle": mark.line}
+
+
 def write_figures(study: StudyData, folder: Path, with_published: bool) -> list[Path]:
     """Write each figure to ``folder`` as PNG (200 dots per inch) and SVG; their paths."""
     drawings: dict[str, Callable[[], Figure]] = {

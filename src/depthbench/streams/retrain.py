@@ -13,11 +13,11 @@ from torch import Tensor
 from depthbench.config import Frozen, digest_of
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
-from depthbench.probes.crew import pool_of
 from depthbench.probes.lab import Alone, Lab
 from depthbench.probes.own import OwnSubject
 from depthbench.probes.text import Text
 from depthbench.probes.walk import Limits
+from depthbench.processes import pool_of
 from depthbench.streams.ablation import Removals
 from depthbench.streams.sites import Change, Removal, Removing
 from depthbench.streams.tune import Course, Pupil, TuneConfig, changed_loss, lent, tune

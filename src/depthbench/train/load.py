@@ -16,7 +16,7 @@ def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
 
     Raises `DepthbenchError` if the folder is no trial, has no weights, or they do not fit.
     """
-    config = _config_of(folder)
+    config = config_of(folder)
     try:
         found = last(folder / "checkpoints")
     except DepthbenchError as error:
@@ -39,7 +39,8 @@ def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
     return model.eval(), config
 
 
-def _config_of(folder: Path) -> TrialConfig:
+def config_of(folder: Path) -> TrialConfig:
+    """The config of the trial in ``folder``. Raises `DepthbenchError` if it is none."""
     path = folder / "config.json"
     try:
         text = path.read_text(encoding="utf-8")

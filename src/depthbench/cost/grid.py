@@ -1,0 +1,106 @@
+"""Rows of a grid of models: what each costs, worked out in several processes."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import as_completed
+
+from depthbench.config import Frozen
+from depthbench.cost.devices import DeviceSpec
+from depthbench.cost.growth import crossover
+from depthbench.cost.ledger import PassCost
+from depthbench.cost.predict import ALONE, Split
+from depthbench.cost.serving import Served, served
+from depthbench.cost.training import StepCost, step_cost
+from depthbench.nn.model import ModelConfig
+from depthbench.processes import pool_of
+
+Hear = Callable[[int], None]
+"""Told how many rows are done."""
+
+
+class Training(Frozen):
+    """What a training step is asked about."""
+
+    sequences: int
+    length: int
+    products: str
+
+
+class Job(Frozen):
+    """One row that is asked for."""
+
+    label: str
+    model: ModelConfig
+    device: DeviceSpec
+    context: int
+    batch: int
+    dtype: str
+    split: Split = ALONE
+    training: Training | None = None
+
+
+class TrainRow(Frozen):
+    """One training step."""
+
+    cost: StepCost
+    recomputed: PassCost
+    """With activation checkpointing."""
+
+
+class GridRow(Frozen):
+    """What one model costs."""
+
+    label: str
+    model: ModelConfig
+    served: Served
+    crossover_tokens: float
+    """Context at which attention costs as many FLOPs as the projections of the blocks."""
+    training: TrainRow | None = None
+
+
+def row_of(job: Job) -> GridRow:
+    """One row."""
+    found = served(
+        job.model,
+        job.device,
+        context=job.context,
+        batch=job.batch,
+        dtype=job.dtype,
+        split=job.split,
+    )
+    return GridRow(
+        label=job.label,
+        model=job.model,
+        served=found,
+        crossover_tokens=crossover(job.model).tokens,
+        training=None if job.training is None else _train(job, job.training),
+    )
+
+
+def _train(job: Job, asked: Training) -> TrainRow:
+    given = {"length": asked.length, "sequences": asked.sequences, "products": asked.products}
+    cost = step_cost(job.model, job.device, **given)
+    again = step_cost(job.model, job.device, checkpointing=True, **given)
+    return TrainRow(cost=cost, recomputed=again.step)
+
+
+def rows_of(jobs: Sequence[Job], workers: int, hear: Hear = lambda _: None) -> list[GridRow]:
+    """All rows, in the order of ``jobs``."""
+    if workers == 1 or len(jobs) == 1:
+        found = []
+        for job in jobs:
+            found.append(row_of(job))
+            hear(len(found))
+        return found
+    with pool_of(min(workers, len(jobs)), _ready) as pool:
+        # the largest first, so that the last to end is a small one
+        order = sorted(jobs, key=lambda job: -job.model.shape.layers)
+        futures = {pool.submit(row_of, job): job for job in order}
+        done: dict[int, GridRow] = {}
+        for future in as_completed(futures):
+            done[id(futures[future])] = future.result()
+            hear(len(done))
+    return [done[id(job)] for job in jobs]
+
+
+def _ready() -> None:
+    return
