@@ -31,11 +31,12 @@ from depthbench.config import Frozen
 from depthbench.cost.calibrate import calibrate
 from depthbench.cost.devices import THIS, DeviceSpec, find_device, stored_path
 from depthbench.cost.explain import Side, amount, difference, ms
+from depthbench.cost.ledger import dtype_of
 from depthbench.cost.measure import BenchConfig, Measured, measure
 from depthbench.cost.serving import Served, served
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
-from depthbench.machine import prepare_process
+from depthbench.machine import choose_device, prepare_process
 from depthbench.nn.model import ModelConfig
 from depthbench.shapes import parse_count
 
@@ -132,6 +133,8 @@ def bench(
         for one in asked
         for size in _batches(batch)
     ]  # fmt: skip
+    choose_device(device)
+    dtype_of(dtype)
     spec = _calibrated(device) if anew or not stored_path().is_file() else None
     rows = _measured(jobs, spec)
     answer = {
