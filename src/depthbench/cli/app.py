@@ -7,6 +7,7 @@ import typer
 from depthbench.cli import (
     bench,
     check,
+    choose,
     compare,
     coordcheck,
     cost,
@@ -42,6 +43,7 @@ def build() -> typer.Typer:
         shapes,
         designs,
         check,
+        choose,
         coordcheck,
         generate,
         train,

@@ -135,7 +135,7 @@ def probe(
     return 0
 
 
-def count_of(text: str) -> int:
+def count_of(text: str, field: str = "tokens") -> int:
     """``4096``, ``64k`` = 65536, ``1M`` = 1048576.
 
     Raises `DepthbenchError` for anything else, and for fewer tokens than a row has.
@@ -146,12 +146,12 @@ def count_of(text: str) -> int:
         count = round(float(number) * unit)
     except (ValueError, OverflowError):
         raise DepthbenchError(
-            f"tokens = '{text}' is no number. Write it as 4096, 64k or 1M"
+            f"{field} = '{text}' is no number. Write it as 4096, 64k or 1M"
         ) from None
     if count < SHORTEST:
         raise DepthbenchError(
-            f"tokens = '{text}': at least {SHORTEST} are needed, one to read and one to predict. "
-            "Ask for more, such as --tokens 4096"
+            f"{field} = '{text}': at least {SHORTEST} are needed, one to read and one to predict. "
+            f"Ask for more, such as --{field} 4096"
         )
     return count
 

@@ -85,12 +85,8 @@ def load(folder: Path) -> StudyData:
     Raises `DepthbenchError` in one line when it is missing, is no study folder, has no finished
     trial, or was written in another schema version.
     """
-    _check_folder(folder)
-    path = folder / "study.toml"
-    resolved = ResolvedStudy.parse(read_toml(path), str(path))
     store = Store(folder)
-    _check_version(store.path)
-    recorded = store.rows()
+    resolved, recorded = read_study_folder(folder)
     rows = belonging(resolved, recorded)
     if not rows:
         raise DepthbenchError(
@@ -102,7 +98,7 @@ def load(folder: Path) -> StudyData:
     return StudyData(
         name=resolved.study.name,
         title=resolved.study.title,
-        config_text=path.read_text(encoding="utf-8"),
+        config_text=(folder / "study.toml").read_text(encoding="utf-8"),
         rows=rows,
         left_out=len(recorded) - len(rows),
         verdict=verdict,
@@ -112,6 +108,19 @@ def load(folder: Path) -> StudyData:
         courses=courses(store, rows, verdict),
         probes=probed_study(folder, rows),
     )
+
+
+def read_study_folder(folder: Path) -> tuple[ResolvedStudy, list[Row]]:
+    """The study of ``folder`` and all rows in it, those of earlier configs too.
+
+    Raises `DepthbenchError` in one line as `load` does; no row at all is no error.
+    """
+    _check_folder(folder)
+    path = folder / "study.toml"
+    resolved = ResolvedStudy.parse(read_toml(path), str(path))
+    store = Store(folder)
+    _check_version(store.path)
+    return resolved, store.rows()
 
 
 def training_curve(store: Store, row: Row) -> TrainingCurve | None:

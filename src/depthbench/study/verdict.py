@@ -58,6 +58,15 @@ def judge(rows: list[Row]) -> Verdict:
     return words.tell(verdict, rows)
 
 
+def on_curves(rows: list[Row]) -> dict[str, list[Row]]:
+    """By design, the rows of its curve: one for each shape and seed at its used learning rate."""
+    whole_search = _search_trains_whole(rows)
+    return {
+        label: _searched([row for row in rows if row.label == label], whole_search)[1]
+        for label in dict.fromkeys(row.label for row in rows)
+    }
+
+
 def search_of(rows: Iterable[Row]) -> Search:
     """The learning-rate search among the rows of one design.
 
@@ -99,28 +108,43 @@ def compare(designs: Sequence[DesignFinding], at: Literal["deepest", "best"]) ->
         (_entry(label, point) for label, point in places.items() if point and point.finished),
         key=lambda entry: entry.bits_per_byte,
     )
+    left_out = [label for label, point in places.items() if not (point and point.finished)]
+    return ranked(entries, at, layers if at == "deepest" else None, left_out)
+
+
+def ranked(
+    entries: Sequence[Entry],
+    at: Literal["deepest", "best"],
+    layers: int | None = None,
+    left_out: Iterable[str] = (),
+) -> Comparison:
+    """``entries``, the least loss first, with the lead of the first and whether it wins."""
     difference = error = None
     if len(entries) >= 2:
         first, second = entries[:2]
         difference = second.bits_per_byte - first.bits_per_byte
-        error = _standard_error(first, second)
+        error = standard_error(first, second)
     return Comparison(
         at=at,
-        layers=layers if at == "deepest" else None,
+        layers=layers,
         entries=tuple(entries),
-        left_out=tuple(label for label, point in places.items() if not (point and point.finished)),
+        left_out=tuple(left_out),
         difference=difference,
         standard_error=error,
         winner=_winner(entries, difference, error),
     )
 
 
-def _finding(label: str, rows: list[Row], whole_search: bool) -> DesignFinding:
+def _searched(rows: list[Row], whole_search: bool) -> tuple[Search, list[Row]]:
+    """The search of one design with the rate that its curve uses, and the rows of the curve."""
     search = search_of(rows)
-    shared = [row for row in rows if row.phase == "shared"]
-    used = _used_rate(search.chosen, shared)
-    search = search.model_copy(update={"used": used})
-    curve = _curve(_curve_rows(rows, used, whole_search))
+    used = _used_rate(search.chosen, [row for row in rows if row.phase == "shared"])
+    return search.model_copy(update={"used": used}), _curve_rows(rows, used, whole_search)
+
+
+def _finding(label: str, rows: list[Row], whole_search: bool) -> DesignFinding:
+    search, chosen = _searched(rows, whole_search)
+    curve = _curve(chosen)
     turns_back = _turns_back(curve)
     best = best_of(curve)
     return DesignFinding(
@@ -307,7 +331,8 @@ def _entry(label: str, point: Point) -> Entry:
     )
 
 
-def _standard_error(first: Entry, second: Entry) -> float | None:
+def standard_error(first: Entry, second: Entry) -> float | None:
+    """Of the difference of two means: ``sqrt(s1²/n1 + s2²/n2)``; None under two seeds."""
     if first.standard_deviation is None or second.standard_deviation is None:
         return None
     return math.sqrt(
@@ -316,7 +341,7 @@ def _standard_error(first: Entry, second: Entry) -> float | None:
     )
 
 
-def _winner(entries: list[Entry], difference: float | None, error: float | None) -> str | None:
+def _winner(entries: Sequence[Entry], difference: float | None, error: float | None) -> str | None:
     if difference is None or error is None:
         return None
     if any(entry.finished < CLAIM_SEEDS for entry in entries):

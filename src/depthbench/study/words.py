@@ -115,10 +115,11 @@ def _comparison(comparison: Comparison) -> str:
     if len(comparison.entries) < 2:
         return f"{place} there is nothing to compare: fewer than two designs finished.{without}"
     ranking = ", ".join(f"{entry.label} {entry.bits_per_byte:.3f}" for entry in comparison.entries)
-    return f"{place}, in bits per byte: {ranking}. {_claim(comparison)}{without}"
+    return f"{place}, in bits per byte: {ranking}. {claim(comparison)}{without}"
 
 
-def _claim(comparison: Comparison) -> str:
+def claim(comparison: Comparison) -> str:
+    """Who wins, or why nobody does."""
     first, second = comparison.entries[:2]
     if comparison.difference is None:
         return ""
