@@ -96,7 +96,7 @@ def test_far_predictions_are_refused(study: Path, capsys: Capture) -> None:
 def test_one_seed_is_no_winner(tmp_path: Path, capsys: Capture) -> None:
     folder = write_planted(tmp_path / "one", seeds=1)
     said = answer(capsys, str(folder))
-    assert said["choice"]["comparison"]["winner"] is None
+    assert said["choice"]["winner"] is None
     assert "no winner is claimed" in " ".join(said["sentences"])
 
 

@@ -147,7 +147,7 @@ def test_the_front_holds_what_nothing_beats_in_all_three() -> None:
 def test_a_clear_lead_over_three_seeds_wins() -> None:
     choice = chosen(Limits())
     assert choice.comparison is not None
-    assert choice.comparison.winner == "deep"
+    assert choice.winner == choice.comparison.winner == "deep"
     # s = 0.01 and three seeds each: sqrt(2 · 0.01² / 3)
     assert choice.comparison.standard_error == pytest.approx(0.01 * (2 / 3) ** 0.5)
     assert choice.ties == ()
@@ -166,13 +166,30 @@ def test_a_lead_within_the_spread_is_a_tie() -> None:
     assert "Within two standard errors of it: close." in words
 
 
+def test_a_clear_lead_over_the_second_is_no_win_over_a_wild_third() -> None:
+    wild = made("wild", loss=2.15, spread=0.2)
+    choice = chosen(Limits(), (*ALL, wild))
+    assert choice.comparison is not None
+    assert (choice.comparison.winner, choice.winner) == ("deep", None)
+    assert choice.ties == ("wild",)
+    words = " ".join(sentences(choice))
+    assert "deep leads middle by 0.100 bits per byte, but its lead over others is within" in words
+
+
+def test_one_candidate_with_too_few_seeds_is_enough_for_no_claim() -> None:
+    single = made("single", loss=2.3, seeds=1)
+    choice = chosen(Limits(), (*ALL, single))
+    assert (choice.winner, choice.few) == (None, ("single",))
+    assert "1 candidate had fewer than three seeds: no winner" in " ".join(sentences(choice))
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_with_fewer_than_three_seeds_no_winner_is_claimed(seeds: int) -> None:
     few = tuple(made(one.name, loss=one.bits_per_byte, seeds=seeds) for one in ALL)
     choice = chosen(Limits(), few)
     assert choice.chosen == "deep"
     assert choice.comparison is not None
-    assert choice.comparison.winner is None
+    assert choice.winner is choice.comparison.winner is None
     words = " ".join(sentences(choice))
     assert f"deep n = {seeds}" in words
     assert "no winner is claimed" in words

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from depthbench.cli.console import wide_console
+from depthbench.cli.console import tell
 from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of
 from depthbench.cost.candidates import Candidate, Conditions, candidates_of
@@ -170,10 +170,7 @@ def _write(choice: Choice, answer: str, out: Path) -> list[Path]:
 
 
 def _tell(choice: Choice, words: Sequence[str], files: Sequence[Path]) -> None:
-    console = wide_console(WIDE)
-    console.print(_table(choice))
-    for sentence in words:
-        console.print(f"- {sentence}", highlight=False, markup=False)
+    console = tell(_table(choice), words, WIDE)
     if files:
         listed = ", ".join(map(str, files))
         console.print(f"\nWritten: {listed}", highlight=False, markup=False, soft_wrap=True)

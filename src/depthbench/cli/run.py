@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from depthbench.cli.dry_run import check_options, dry_run
 from depthbench.cli.options import Log
 from depthbench.cli.progress import StudyProgress
 from depthbench.config import override
@@ -66,6 +67,20 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for eve
 Published = Annotated[
     bool, typer.Option("--published", help="Lay the published 400M curves under ours.")
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Train nothing: print tokens, FLOPs, memory, time and money."),
+]
+Spec = Annotated[
+    str | None,
+    typer.Option(
+        "--device-spec", help="With --dry-run: model times on h100, this, or a device's .json."
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option("--price", min=0, help="With --dry-run: of an hour of one device, in EUR."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as train.tokens=2e5."),
@@ -95,6 +110,9 @@ def run(
     as_json: Json = False,
     verbose: Verbose = False,
     log: Log = None,
+    dry: DryRun = False,
+    device_spec: Spec = None,
+    price: Price = None,
 ) -> int:
     """Run a study: search each design's learning rate, train all shapes, write the report.
 
@@ -102,6 +120,7 @@ def run(
 
     Example: depthbench run pocket train.tokens=200_000 --workers 2
     """
+    check_options(dry, device_spec, price)
     tables = override(read_study(study), overrides or [])
     for key, value in (("device", device), ("dtype", dtype)):
         if value is not None:
@@ -113,6 +132,8 @@ def run(
     if data:
         tables["data"] = _own_text(tables.get("data"), data)
     config = StudyConfig.parse(tables, study)
+    if dry:
+        return dry_run(config, out, device_spec, price, as_json)
     place = Place(engine, workers, ray_address, parse_trackers(log))
     return _run(config, out, resume, place, published, as_json, verbose)
 

@@ -10,7 +10,7 @@ from depthbench.config import Frozen
 from depthbench.cost.candidates import Candidate, Conditions
 from depthbench.quantities import bytes_text, seconds_text
 from depthbench.study.findings import Comparison, Entry
-from depthbench.study.verdict import CLAIM_STANDARD_ERRORS, ranked, standard_error
+from depthbench.study.verdict import CLAIM_SEEDS, CLAIM_STANDARD_ERRORS, ranked, standard_error
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,13 @@ class Choice(Frozen):
     chosen: str | None
     """The first of them; None when there is none."""
     comparison: Comparison | None
-    """Of all that meet the limits, with whether the chosen one wins."""
+    """Of the chosen one and the next that meets the limits."""
+    few: tuple[str, ...]
+    """Of all that meet them, those with fewer than three seeds."""
     ties: tuple[str, ...]
     """Of those, the ones that the chosen leads by no more than two standard errors."""
+    winner: str | None
+    """The chosen one, only if it wins that comparison and nobody is in ``few`` or ``ties``."""
     front: tuple[str, ...]
     """Names on the Pareto front of loss, time per output token and KV cache, by loss; limits do
     not hold here."""
@@ -167,8 +171,8 @@ def choose(
     """The candidate with the least mean loss among those that meet all ``limits``.
 
     Of equal losses the one with fewer parameters. A winner is claimed by the rule of
-    `depthbench.study.verdict`: three seeds each and a lead beyond two standard errors. Raises
-    `ValueError` without any candidate.
+    `depthbench.study.verdict`: three seeds of all that are compared, and a lead beyond two
+    standard errors, here over each of them. Raises `ValueError` without any candidate.
     """
     config = config or ChooseConfig()
     if not candidates:
@@ -176,6 +180,9 @@ def choose(
     ordered = sorted(candidates, key=_order)
     feasible = [one for one in ordered if not limits.broken_by(one)]
     best = feasible[0] if feasible else None
+    comparison = ranked([_entry(one) for one in feasible[:2]], "best") if feasible else None
+    few = [one.name for one in feasible if one.finished < CLAIM_SEEDS]
+    ties = [one.name for one in feasible[1:] if best and _tie(best, one)]
     return Choice(
         conditions=conditions,
         limits=limits,
@@ -183,8 +190,10 @@ def choose(
         candidates=(*feasible, *(one for one in ordered if limits.broken_by(one))),
         feasible=tuple(one.name for one in feasible),
         chosen=best.name if best else None,
-        comparison=ranked([_entry(one) for one in feasible], "best") if feasible else None,
-        ties=tuple(one.name for one in feasible[1:] if best and _tie(best, one)),
+        comparison=comparison,
+        few=tuple(few),
+        ties=tuple(ties),
+        winner=comparison.winner if comparison and not few and not ties else None,
         front=tuple(one.name for one in pareto_front(ordered)),
         prices=_prices(ordered, limits, best) if best else (),
         unlimited=ordered[0].name,

@@ -6,6 +6,7 @@ from depthbench.cost.candidates import Candidate
 from depthbench.cost.choose import BUDGETS, MEASURES, Choice, Conflict, Equal, Price, Relaxation
 from depthbench.cost.scaling import Prediction
 from depthbench.quantities import count_text
+from depthbench.study.findings import Comparison
 from depthbench.study.words import claim, counted, listed
 
 
@@ -17,7 +18,7 @@ def sentences(choice: Choice) -> tuple[str, ...]:
         return (*told, *_cautions(choice))
     told = [_chosen(choice, choice.named(choice.chosen))]
     if choice.comparison is not None and len(choice.comparison.entries) > 1:
-        told.append(claim(choice.comparison))
+        told.append(_claimed(choice, choice.comparison))
     if choice.ties:
         told.append(f"Within two standard errors of it: {listed(choice.ties)}.")
     told += [_price(one) for one in choice.prices]
@@ -53,6 +54,21 @@ def _chosen(choice: Choice, one: Candidate) -> str:
     where = f"Of {of} with {_all_limits(choice)}" if choice.limits.given() else f"Of {of}"
     return (
         f"{where}, {one.name} has the least loss: {one.bits_per_byte:.3f} bits per byte, {spread}."
+    )
+
+
+def _claimed(choice: Choice, pair: Comparison) -> str:
+    """Who wins among all that meet the limits; a pair may be clear where others are not."""
+    if choice.winner or not pair.winner:
+        return claim(pair)
+    reasons = []
+    if choice.few:
+        reasons.append(f"{counted(len(choice.few), 'candidate')} had fewer than three seeds")
+    if choice.ties:
+        reasons.append("its lead over others is within the spread between seeds")
+    return (
+        f"{pair.winner} leads {pair.entries[1].label} by {pair.difference:.3f} bits per byte, "
+        f"but {listed(reasons)}: no winner is claimed."
     )
 
 
