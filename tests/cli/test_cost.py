@@ -87,7 +87,12 @@ def test_measured_stands_beside_predicted(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("DEPTHBENCH_CACHE", raising=False)
     stored = find_device("h100").model_copy(
-        update={"name": "stored", "call": 1e-6, "overlaps": False, "bandwidth": constant(1e10)}
+        update={
+            "name": "stored",
+            "call": constant(1e-6),
+            "overlaps": False,
+            "bandwidth": constant(1e10),
+        }
     )
     path = tmp_path / "depthbench" / "device.json"
     path.parent.mkdir()

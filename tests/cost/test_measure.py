@@ -16,14 +16,14 @@ from depthbench.shapes import Shape
 SHAPE = Shape(layers=2, width=32, heads=2, kv_heads=2, ffn=64, vocab=64)
 CONFIG = ModelConfig.parse({"shape": SHAPE, "design": "prenorm"})
 SMALL = Plan(
-    products=((8, 8, 8), (16, 16, 16)),
-    matrices=((8, 8), (16, 16)),
+    widths=(64, 128),
+    bare=(16, 32),
+    layers=2,
     rows=(1, 2),
-    sums=(64, 256),
     lengths=(4, 8),
-    cold=2**12,
+    context=6,
+    sums=(64, 256),
     rounds=2,
-    seconds=1e-4,
 )
 
 
@@ -61,11 +61,22 @@ def test_settings_are_checked_before_a_process_starts() -> None:
 def test_a_machine_is_described_by_what_was_timed() -> None:
     said: list[str] = []
     spec = calibrate("cpu", said.append, SMALL)
-    assert [size for size, _ in spec.products["float32"].points] == [2.0 * 8**3, 2.0 * 16**3]
+    flops = {size for size, _ in spec.products["float32"].points}
+    # of a prompt of 4 and of 8 tokens: queries, keys and values together, their way back, and the
+    # head's last position
+    assert flops >= {2.0 * tokens * 64 * 3 * 64 for tokens in (4, 8)} | {2.0 * 4 * 128 * 128}
     assert [one.rows for one in spec.skinny["bfloat16"]] == [1, 2]
+    reading = [size for size, _ in spec.skinny["bfloat16"][0].reading.points]
+    assert {2.0 * 64 * 64, 2.0 * 64 * 3 * 64} <= set(reading)
+    assert spec.cached is not None
+    # one query of one or two sequences, behind six tokens and with its own
+    assert [size for size, _ in spec.cached.points] == [
+        2.0 * 4 * rows * 7 * width for rows, width in ((1, 64), (1, 128), (2, 128))
+    ]
     assert [size for size, _ in spec.bandwidth.points] == [12.0 * 64, 12.0 * 256]
     assert all(rate > 0 for _, rate in spec.attention.points)
-    assert 0 < spec.call < 1e-2
+    assert len(spec.call.points) == 2
+    assert all(0 < seconds < 1e-2 for _, seconds in spec.call.points)
     assert spec.memory > 2**28
     assert "calls" in said
     assert not spec.overlaps

@@ -30,7 +30,7 @@ def device(**changes: object) -> DeviceSpec:
         "products": {"float32": constant(100.0)},
         "attention": constant(50.0),
         "bandwidth": constant(10.0),
-        "call": 0.5,
+        "call": constant(0.5),
         "overlaps": True,
         "source": "made up",
     }
@@ -51,7 +51,7 @@ def test_a_kernel_takes_what_bounds_it() -> None:
     assert found.by_bound == {"products": 20.0}
     # 40 bytes at 10, more than three calls
     assert predict([SUM], device(), "float32").by_bound == {"traffic": 4.0}
-    slow = predict([SUM], device(call=2.0), "float32")
+    slow = predict([SUM], device(call=constant(2.0)), "float32")
     assert slow.by_bound == {"launches": 6.0}
     attention = Kernel("sdpa", "attention", ATTENTION, 1000, 10, 10, 0)
     assert predict([attention], device(), "float32").by_bound == {"attention": 20.0}
@@ -73,7 +73,7 @@ def test_few_rows_take_what_was_measured_between_rows() -> None:
         Skinny(rows=1, reading=constant(100.0)),
         Skinny(rows=4, reading=constant(25.0)),
     )
-    spec = device(skinny={"float32": skinny}, call=0.0)
+    spec = device(skinny={"float32": skinny}, call=constant(0.0))
     one, two, four = (
         predict([product(rows, weights=400)], spec, "float32").by_bound for rows in (1, 2, 4)
     )
@@ -108,7 +108,7 @@ def test_a_narrow_product_is_slower_than_its_flops_on_a_gpu() -> None:
 
 
 def test_splits_share_branches_and_pay_for_messages() -> None:
-    spec = device(call=0.0, link=8.0, latency=0.25)
+    spec = device(call=constant(0.0), link=8.0, latency=0.25)
     whole = Pass((product(), SUM), held=0, peak=0, kept=0, state=16)
     two = of_pass(whole, spec, "float32", blocks=3, moved=8, split=Split(tensor=2))
     # the product is halved, the sum of the design is not; 2·3 messages of 2·(1/2)·8 bytes

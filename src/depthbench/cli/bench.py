@@ -279,8 +279,11 @@ def device_table(spec: DeviceSpec) -> Table:
         for one in several
     ]
     curves += [("attention (GFLOP/s)", spec.attention), ("sums (GB/s)", spec.bandwidth)]
+    if spec.cached is not None:
+        curves.append(("keys and values, one query (GB/s)", spec.cached))
     for name, curve in curves:
         rates = " ".join(f"{rate / 1e9:.3g}" for _, rate in curve.points)
         table.add_row(name, f"{curve.best / 1e9:.3g}", rates)
-    table.add_row("one call of the program", ms(spec.call), "")
+    calls = [ms(seconds) for _, seconds in spec.call.points]
+    table.add_row("one call of the program", calls[-1], " ".join(calls))
     return table

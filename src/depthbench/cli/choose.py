@@ -78,7 +78,7 @@ def choose_command(
     device: Served = "h100",
     context: Context = "4096",
     batch: Batch = 1,
-    dtype: Dtype = "bfloat16",
+    dtype: ServingDtype = None,
     tolerance: Tolerance = TOLERANCE,
     predict: Predict = None,
     out: Out = None,

@@ -20,10 +20,10 @@ Point = tuple[float, float]
 
 
 class Curve(Frozen):
-    """A rate that depends on size: straight lines between points on logarithmic axes."""
+    """A rate, or a time, that depends on size: straight between points on logarithmic axes."""
 
     points: tuple[Point, ...] = Field(min_length=1)
-    """``(size, rate)`` by rising size; outside them the nearest one holds."""
+    """``(size, value)`` by rising size; outside them the nearest one holds."""
 
     def at(self, size: float) -> float:
         """The rate at ``size``."""
@@ -33,7 +33,7 @@ class Curve(Frozen):
         for (low, first), (high, last) in itertools.pairwise(points):
             if size <= high:
                 share = math.log(size / low) / math.log(high / low)
-                return math.exp(math.log(first) + share * math.log(last / first))
+                return first * (last / first) ** share
         return points[-1][1]
 
     @property
@@ -43,7 +43,7 @@ class Curve(Frozen):
 
 
 def constant(rate: float) -> Curve:
-    """The same at every size."""
+    """The same at every size; for times as well as for rates."""
     return Curve(points=((1.0, rate),))
 
 
@@ -91,10 +91,14 @@ class DeviceSpec(Frozen):
     """Products of few rows, by dtype and by rising number of rows, where they were measured."""
     attention: Curve
     """FLOP/s of fused attention, over the FLOPs of a call."""
+    cached: Curve | None = None
+    """Bytes/s at which one query reads its keys and values, over their bytes; where it is not
+    given, `bandwidth`."""
     bandwidth: Curve
     """Bytes/s of sums and copies, over the bytes that they read and write."""
-    call: float
-    """Seconds that the program takes for one operation, views included, beside its work."""
+    call: Curve
+    """Seconds that the program takes for one operation, views included, beside its work; over the
+    bytes that a pass reads and writes for each. Behind large ones its own code is in no cache."""
     kernel: float = 0.0
     """Least seconds from one kernel to the next."""
     overlaps: bool
@@ -116,7 +120,7 @@ class DeviceSpec(Frozen):
 
     def graphed(self) -> "DeviceSpec":
         """With all kernels launched as one graph: the program's own time is spent once."""
-        return self.model_copy(update={"call": 0.0, "name": f"{self.name}, graphs"})
+        return self.model_copy(update={"call": constant(0.0), "name": f"{self.name}, graphs"})
 
     def few_rows(self, dtype: str, rows: int, size: float) -> float | None:
         """Seconds of a product of few rows with a matrix of ``size`` bytes, between those measured.
@@ -174,7 +178,7 @@ def _gpu(
         products={"bfloat16": half, "float16": half, "float32": constant(0.85 * float32 * 1e12)},
         attention=constant(0.5 * bfloat16 * 1e12),
         bandwidth=constant(0.85 * bandwidth * 1e12),
-        call=2e-6,
+        call=constant(2e-6),
         kernel=2.5e-6,
         overlaps=True,
         step=20e-6,

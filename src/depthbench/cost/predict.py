@@ -66,6 +66,7 @@ def predict(
     by_bound: dict[Bound, float] = {}
     by_part: dict[str, float] = {}
     flops, filled = 0.0, 0.0
+    call = _call(kernels, device)
     for kernel in kernels:
         ways = split.tensor if kernel.part in SPLIT_PARTS else 1
         fill = _fill(kernel, device, dtype, ways)
@@ -73,7 +74,7 @@ def predict(
         if kernel.kind == "product":
             flops += kernel.flops
             filled += kernel.flops / fill
-        launch = max(device.kernel, device.call * kernel.calls)
+        launch = max(device.kernel, call * kernel.calls)
         seconds = max(launch, work) if device.overlaps else launch + work
         spent: dict[Bound, float] = {"launches": launch, bound: work}
         if device.overlaps:
@@ -119,6 +120,12 @@ def of_pass(
     )
 
 
+def _call(kernels: Sequence[Kernel], device: DeviceSpec) -> float:
+    """Seconds of the program for one operation of this pass."""
+    calls = sum(one.calls for one in kernels)
+    return device.call.at(sum(one.bytes for one in kernels) / max(calls, 1))
+
+
 def _fill(kernel: Kernel, device: DeviceSpec, dtype: str, ways: int) -> float:
     size = kernel.size
     if kernel.kind != "product" or size is None:
@@ -135,6 +142,8 @@ def _work(
     reading = moved / device.bandwidth.at(moved) if moved else 0.0
     if kernel.kind == "attention":
         rate = device.attention.at(kernel.flops)
+        if kernel.rows == 1 and device.cached is not None:
+            return "cache", moved / device.cached.at(moved)
         return max([("attention", flops / rate), ("cache", reading)], key=lambda one: one[1])
     if kernel.kind == "product":
         matrix = kernel.weights / ways

@@ -61,6 +61,8 @@ class Kernel:
     calls: int = 1
     """Operations since the kernel before it, itself included: the program calls views too."""
     size: Size | None = None
+    rows: int = 0
+    """Queries of attention that are worked out at once for each sequence; 0 of anything else."""
 
     @property
     def bytes(self) -> int:
@@ -144,6 +146,7 @@ class Recorder(TorchDispatchMode):
                 weights=weights,
                 calls=self._calls,
                 size=size,
+                rows=_query(packet, args).shape[-2] if kind == "attention" else 0,
             )
         )
         self._calls = 0
@@ -219,6 +222,11 @@ def _product(packet: Any, args: Sequence[Any]) -> tuple[Kind, Size | None]:
         return ("product" if packet in flop_registry else "other"), None
     count = prod(a.shape[:-2])
     return "product", Size(count, a.shape[-2], a.shape[-1], b.shape[-1])
+
+
+def _query(packet: Any, args: Sequence[Any]) -> Tensor:
+    """Of attention; its backward names the gradient first."""
+    return args[0 if packet is aten._scaled_dot_product_flash_attention_for_cpu else 1]
 
 
 def _flops(

@@ -1,9 +1,12 @@
 """What serving a model costs on a device, as modelled."""
 
+import functools
+
 from depthbench.config import Frozen
 from depthbench.cost.devices import DeviceSpec
 from depthbench.cost.ledger import Ledger, ledger_from, stage_of
 from depthbench.cost.memory import SIZES
+from depthbench.cost.passes import Pass
 from depthbench.cost.predict import ALONE, Split, Times, of_pass
 from depthbench.nn.model import ModelConfig
 
@@ -69,8 +72,7 @@ def served(
     Raises `DepthbenchError` for a dtype that nothing is known of there.
     """
     device.check_dtype(dtype)
-    stage = stage_of(model, dtype, device.kind == "cpu")
-    ledger, prefill, decode = ledger_from(model, stage, context, batch, dtype)
+    ledger, prefill, decode = _watched(model, dtype, device.kind == "cpu", context, batch)
     shape = model.shape
     one = batch * shape.width * SIZES[dtype]
     return Served(
@@ -81,6 +83,14 @@ def served(
         decode=of_pass(decode, device, dtype, shape.layers, one, split),
         step=device.step,
     )
+
+
+@functools.lru_cache(maxsize=32)
+def _watched(
+    model: ModelConfig, dtype: str, fast: bool, context: int, batch: int
+) -> tuple[Ledger, Pass, Pass]:
+    """Kept, because several devices, splits and limits are often asked about."""
+    return ledger_from(model, stage_of(model, dtype, fast), context, batch, dtype)
 
 
 def serving(
