@@ -2,7 +2,9 @@
 
 import platform
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,33 @@ def test_commit_is_that_of_the_packages_own_checkout_only(tmp_path: Path) -> Non
     inside = tmp_path / ".venv" / "depthbench"
     inside.mkdir(parents=True)
     assert machine._commit(inside) is None
+
+
+ORPHAN = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from depthbench.machine import end_with_parent
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(2, get_context("spawn"), initializer=end_with_parent)
+    # one worker is at work for long, one waits for work
+    pool.submit(time.sleep, 0).result()
+    pool.submit(time.sleep, 600)
+    print("both are there", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_workers_end_when_the_one_that_began_them_is_killed(tmp_path: Path) -> None:
+    machine.end_with_parent()  # nobody began this process: it goes on
+    (tmp_path / "orphan.py").write_text(ORPHAN, encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "orphan.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "both are there\n"
+        parent.send_signal(signal.SIGKILL)
+        # their standard output is the parent's: it ends when the last of them has
+        rest, _ = parent.communicate(timeout=20)
+    assert rest == ""

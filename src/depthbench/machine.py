@@ -3,9 +3,11 @@
 import ctypes
 import functools
 import importlib.metadata
+import multiprocessing
 import os
 import platform
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -30,6 +32,24 @@ def prepare_process(threads: int = 1) -> bool:
     """
     torch.set_num_threads(threads)
     return _keep_freed_memory()
+
+
+def end_with_parent() -> None:
+    """End this process, a child of `multiprocessing`, as soon as the one that began it is gone.
+
+    However that one ended, by SIGKILL too: a worker of a pool would wait for work for ever. What
+    the main thread is at is broken off. Nothing happens in a process that nobody began so.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        # the main thread may be in a queue or a collective that nobody answers any more
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True, name="end-with-parent").start()
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from depthbench.designs import REGISTRY, add_design, design_class, parse_design
 from depthbench.designs.base import DesignConfig
 from depthbench.designs.own import failed, line_of, read_design
 from depthbench.errors import DepthbenchError, unknown
-from depthbench.machine import prepare_process
+from depthbench.machine import end_with_parent, prepare_process
 from depthbench.nn.backbones import parse_backbone
 from depthbench.nn.branch import Backbone
 
@@ -218,6 +218,7 @@ def _in_processes(
 def _prepare() -> None:
     # an interrupt ends the process without a word
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end_with_parent()
     prepare_process(threads=1)
 
 

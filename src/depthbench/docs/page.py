@@ -15,7 +15,7 @@ from depthbench.docs.rows import STATED, options_of, row_of, shown, words_of
 from depthbench.docs.start import InitCard, init_cards
 from depthbench.docs.wiring import Wiring, drawn_config, wiring
 from depthbench.files import write_atomic
-from depthbench.machine import prepare_process
+from depthbench.machine import end_with_parent, prepare_process
 from depthbench.nn.model import ModelConfig
 
 LENGTH = 2048
@@ -103,6 +103,7 @@ def _sections(names: Sequence[str], workers: int):
 
 
 def _prepare() -> None:
+    end_with_parent()
     prepare_process(threads=1)
 
 

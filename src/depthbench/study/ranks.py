@@ -16,7 +16,7 @@ from pathlib import Path
 from depthbench.data.dataset import Dataset
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
-from depthbench.machine import prepare_process
+from depthbench.machine import end_with_parent, prepare_process
 from depthbench.study.process import Job, death
 from depthbench.train.config import TrialConfig
 from depthbench.train.group import joined
@@ -95,7 +95,7 @@ def _follow(job: Job, rank: int, port: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = Stop()
     signal.signal(signal.SIGTERM, stop)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     prepare_process(job.threads)
     config, folder = TrialConfig.model_validate_json(job.config), Path(job.folder)
     try:
@@ -108,14 +108,6 @@ def _follow(job: Job, rank: int, port: int) -> None:
     except Exception:
         write_atomic(folder / f"error-{rank}.txt", traceback.format_exc())
         raise SystemExit(1) from None
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    # the main thread may wait in a collective for ever
-    os._exit(1)
 
 
 def _watch(
