@@ -274,12 +274,18 @@ def numbers_table(results: Sequence[ProbeResult]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title=escape(title))
     for heading in ("probe", "what"):
         table.add_column(heading)
-    for heading in ("value", "95 % interval", "unit"):
+    every = [one for result in results for one in result.findings if isinstance(one, Number)]
+    other = any(one.span for one in every)
+    for heading in ("value", "95 % interval" + ", or as said" * other, "unit"):
         table.add_column(heading, justify="right")
     for result in results:
         for one in result.findings:
             if isinstance(one, Number):
-                span = "" if one.low is None else f"{one.low:.3g} to {one.high:.3g}"
-                shown = "–" if one.value is None else f"{one.value:.4g}"
-                table.add_row(result.probe, escape(one.title), shown, span, escape(one.unit))
+                table.add_row(
+                    result.probe,
+                    escape(one.title),
+                    one.shown,
+                    escape(one.shown_span),
+                    escape(one.unit),
+                )
     return table

@@ -29,9 +29,9 @@ from depthbench.cli.options import (
 from depthbench.cli.probe import answer, measured, opened_with_text, say_on
 from depthbench.cli.run import interrupt
 from depthbench.cli.streams_ablate import TEXT, stream_page, text_config
+from depthbench.cli.streams_models import NAMES, check_text, check_tokens, held
 from depthbench.cli.targets import Target, targets
-from depthbench.errors import DepthbenchError
-from depthbench.files import user_path, write_atomic
+from depthbench.files import write_atomic
 from depthbench.machine import prepare_process
 from depthbench.probes.load import Parts, open_model
 from depthbench.probes.result import ProbeResult
@@ -41,7 +41,6 @@ from depthbench.redundancy.collapse import Collapse, collapse_by_size
 from depthbench.streams import FOLDER, PROBES
 from depthbench.streams.conclude import conclude, in_order
 from depthbench.streams.sample import SampleConfig
-from depthbench.streams.verdict import Verdict
 
 DIAGNOSE = """Examples:
 
@@ -52,6 +51,8 @@ depthbench streams diagnose runs/demo --tokens 32k --workers 2
 REPORT = """Example:
 
 depthbench streams report runs/a runs/b --out comparison
+
+depthbench streams report runs/demo
 """
 SAMPLE = SampleConfig.model_fields
 Models = Annotated[
@@ -122,6 +123,7 @@ def diagnose(
         for one in (*PROBES, *OTHERS)
     ]
     config = text_config(data, text_field, tokens, length)
+    check_tokens(config.tokens)
     parts = Parts(blocks=blocks, norm=norm, head=head)
     console = Console(stderr=True)
     found: list[list[ProbeResult]] = []
@@ -130,6 +132,7 @@ def diagnose(
         for target in todo:
             make = partial(open_model, target.source, device=device, dtype=dtype, parts=parts)
             subject, text = opened_with_text(make, config, console)
+            check_text(subject, text, config.tokens)
             fitting = [one for one in chosen if one.refusal(subject) is None]
             results = measured(subject, text, fitting, target.folder, make, workers, console)
             say = partial(say_on, console)
@@ -145,7 +148,8 @@ def report(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...", help="Models that were diagnosed, or the folders of their results."
+            metavar="MODEL...",
+            help="Models or studies that were diagnosed, or the folders of their results.",
         ),
     ],
     out: Annotated[
@@ -154,26 +158,10 @@ def report(
     as_json: AsJson = False,
 ) -> int:
     """Write the pages anew from what is measured, and one of all models side by side."""
-    found: list[list[ProbeResult]] = []
-    todo = [one for model in models for one in _held(model)]
-    for target in todo:
-        results = in_order(read_results(target.folder))
-        if not results:
-            raise DepthbenchError(
-                f"{target.folder} holds no results. Run depthbench streams diagnose "
-                f"{target.source} first"
-            )
-        found.append(results)
+    todo = [one for model in models for one in held(model)]
+    found = [in_order(read_results(one.folder, NAMES)) for one in todo]
     answer(found, _pages(found, todo, out), as_json)
     return 0
-
-
-def _held(model: str) -> list[Target]:
-    """Where the results of a model lie: in a folder of results itself, or beside the model."""
-    folder = user_path(model)
-    if folder.is_dir() and (folder / f"{Verdict.name}.json").exists():
-        return [Target(model, folder)]
-    return list(targets([model], out=None, kind=FOLDER))
 
 
 def _pages(
@@ -185,7 +173,10 @@ def _pages(
         if results
     ]
     if sum(map(bool, found)) > 1:
-        place = out or Path("runs", FOLDER, "comparison")
+        places = {target.page for target in todo}
+        # the models of one study are shown in the folder of their results
+        own = places.pop() if len(places) == 1 else None
+        place = out or own or Path("runs", FOLDER, "comparison")
         pages.append(stream_page(found, place))
         _by_size(found, place)
     return pages

@@ -23,19 +23,17 @@ from depthbench.cli.options import (
 )
 from depthbench.cli.probe import answer, count_of, progress_of, say_on
 from depthbench.cli.run import interrupt
-from depthbench.cli.targets import targets
+from depthbench.cli.streams_models import check_text, check_tokens, check_trial, one_model
 from depthbench.errors import DepthbenchError
 from depthbench.machine import prepare_process
 from depthbench.probes.load import load, open_model
 from depthbench.probes.result import ProbeResult
 from depthbench.probes.run import run_probes
+from depthbench.probes.subject import Subject
 from depthbench.probes.text import TextConfig
-from depthbench.streams import FOLDER
 from depthbench.streams.ablation import Ablation, AblationPart
 from depthbench.streams.bench import open_bench, retrained_ablation
 from depthbench.streams.conclude import conclude
-from depthbench.streams.retrained import Retrained, RetrainedPart
-from depthbench.streams.sites import ranges
 from depthbench.streams.tune import TuneConfig
 from depthbench.streams.verdict import Verdict
 
@@ -47,6 +45,8 @@ depthbench streams ablate runs/run --retrain --seeds 3 --steps 500 --workers 2
 """
 TEXT = TextConfig.model_fields
 TUNE = TuneConfig.model_fields
+SEEDS = 3
+"""Of re-training."""
 KEPT = "retrained"
 """Folder of what was trained, inside that of the results."""
 
@@ -77,13 +77,23 @@ def ablate(
     again: Annotated[
         bool, typer.Option("--retrain", help="Also train on without them, and with all of them.")
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Of re-training.")] = 3,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Of re-training.")] = TUNE[
-        "steps"
-    ].default,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help=f"Of re-training; {SEEDS} unless given.")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps", min=1, help=f"Of re-training; {TUNE['steps'].default} unless given."
+        ),
+    ] = None,
     rate: Annotated[
-        float, typer.Option("--rate", help="Peak rate of re-training over that of training.")
-    ] = TUNE["rate"].default,
+        float | None,
+        typer.Option(
+            "--rate",
+            help="Peak rate of re-training over that of training; "
+            f"{TUNE['rate'].default:g} unless given.",
+        ),
+    ] = None,
     data: Data = None,
     text_field: TextField = TEXT["text_field"].default,
     tokens: Tokens = "16k",
@@ -103,11 +113,12 @@ def ablate(
     prepare_process()
     signal.signal(signal.SIGTERM, interrupt)
     config = text_config(data, text_field, tokens, length)
-    tune = TuneConfig.parse(
-        {"steps": steps, "rate": rate, "warmup": min(100, max(1, steps // 10))}, "ablate"
-    )
+    check_tokens(config.tokens)
+    tune = _recipe(again, seeds, steps, rate)
     console = Console(stderr=True)
-    [target] = targets([model], out, FOLDER)
+    target = one_model(model, out)
+    if again:
+        check_trial(target.source, "Leave --retrain out, or ")
     with console.status("loading"):
         opened = open_model(target.source, device=device, dtype=dtype)
         text = opened.text(config)
@@ -117,19 +128,8 @@ def ablate(
             f"{subject.facts.label}: the model has one residual stream, and it cannot be taken "
             "away. Name a model of hc, mhc, cascade or resi_dual"
         )
-    chosen = streams_of(streams, subject.facts.streams)
-    span = layers_of(layers, subject.layers)
-    some = not (streams is None and layers is None)
-    probe = (AblationPart if some else Ablation).parse(
-        {
-            "seed": seed,
-            "ranges": pieces,
-            "layers": span,
-            "streams": chosen,
-            "keep": streams_of(keep, subject.facts.streams, "keep"),
-        },
-        "ablate",
-    )
+    check_text(subject, text, config.tokens)
+    asked = _asked(subject, streams, keep, layers, pieces)
     results: list[ProbeResult] = []
     try:
         with progress_of(console, subject.facts.label) as hear:
@@ -137,28 +137,70 @@ def ablate(
             look = partial(
                 run_probes, subject, text, make=loading, workers=workers, progress=hear, say=say
             )
-            results += look([probe], folder=target.folder)
+            results += look([asked.model_copy(update={"seed": seed})], folder=target.folder)
             if again:
                 make = partial(open_bench, target.source, config, device, dtype)
                 trained = retrained_ablation(
                     make,
                     make(),
-                    chosen or range(subject.facts.streams),
-                    [span] if span else [(0, subject.layers), *ranges(subject.layers, pieces)],
-                    range(seed, seed + seeds),
+                    asked,
+                    range(seed, seed + (seeds or SEEDS)),
                     tune,
                     target.folder / KEPT,
                     workers=workers,
                     hear=hear,
-                    kind=RetrainedPart if some else Retrained,
                 )
                 results += look([trained], folder=target.folder)
     except KeyboardInterrupt:
         console.print("Stopped: what is done is kept. The same command goes on.")
         return 130
     every = conclude(subject, text, target.folder, results, seed=seed, say=say)
-    answer([every], [stream_page([every], target.folder)], as_json)
+    # of a part nothing is concluded: it is told alone, and the page has everything
+    told = results if isinstance(asked, AblationPart) else every
+    answer([told], [stream_page([every], target.folder)], as_json)
     return 0
+
+
+def _recipe(again: bool, seeds: int | None, steps: int | None, rate: float | None) -> TuneConfig:
+    """How to train on. Raises `DepthbenchError` for a recipe where nothing is trained."""
+    given = {"seeds": seeds, "steps": steps, "rate": rate}
+    named = [f"--{name} {one}" for name, one in given.items() if one is not None]
+    if named and not again:
+        raise DepthbenchError(
+            f"{' '.join(named)}: nothing is trained without --retrain. Add it, or leave "
+            f"{'them' if len(named) > 1 else 'it'} out"
+        )
+    steps = TUNE["steps"].default if steps is None else steps
+    chosen = {"steps": steps, "warmup": min(100, max(1, steps // 10))}
+    if rate is not None:
+        chosen["rate"] = rate
+    return TuneConfig.parse(chosen, "ablate")
+
+
+def _asked(
+    subject: Subject, streams: str | None, keep: str | None, layers: str | None, pieces: int
+) -> Ablation:
+    """All of the ablation, or the part of it that was asked for.
+
+    Raises `DepthbenchError` for streams and blocks that are not there.
+    """
+    count = subject.facts.streams
+    kept = streams_of(keep, count, "keep")
+    if kept is not None and len(kept) == count:
+        raise DepthbenchError(
+            f"keep = '{keep}' names all {count} streams, so none is taken away. Leave some out, or "
+            "leave --keep out"
+        )
+    some = not (streams is None and layers is None)
+    return (AblationPart if some else Ablation).parse(
+        {
+            "ranges": pieces,
+            "layers": layers_of(layers, subject.layers),
+            "streams": streams_of(streams, count),
+            "keep": kept,
+        },
+        "ablate",
+    )
 
 
 def text_config(data: list[str] | None, text_field: str, tokens: str, length: int) -> TextConfig:

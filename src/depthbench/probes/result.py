@@ -25,8 +25,23 @@ class Number(Frozen):
     unit: str = ""
     value: Value
     low: Value = None
-    """Lower end of the 95 % bootstrap interval over documents."""
+    """Lower end of the 95 % bootstrap interval over documents, or of what ``span`` says."""
     high: Value = None
+    span: str = ""
+    """What lies between ``low`` and ``high``, where it is no such interval."""
+
+    @property
+    def shown(self) -> str:
+        """Its value, rounded to what can be read; a dash where there is none."""
+        return "–" if self.value is None else without_sign_of_zero(f"{self.value:.4g}")
+
+    @property
+    def shown_span(self) -> str:
+        """``1.78 to 1.89``, and what that is where it is no 95 % interval; empty without."""
+        if self.low is None or self.high is None:
+            return ""
+        low, high = (without_sign_of_zero(f"{one:.3g}") for one in (self.low, self.high))
+        return f"{low} to {high}" + f", {self.span}" * bool(self.span)
 
 
 class Curve(Frozen):
@@ -45,6 +60,8 @@ class Curve(Frozen):
     high: tuple[Value, ...] = ()
     words: str = ""
     """What a hover says of a place, with ``{}`` for it: the intervention."""
+    group: str = ""
+    """Title of the figure that it shares with all curves of that group; empty = one of its own."""
 
     @model_validator(mode="after")
     def _as_long(self) -> Self:
@@ -125,6 +142,11 @@ class ProbeResult(Frozen):
 def value(one: float | np.floating[Any]) -> Value:
     """As JSON holds it: None for what is not finite."""
     return float(one) if np.isfinite(one) else None
+
+
+def without_sign_of_zero(shown: str) -> str:
+    """``-0.00 %`` as ``0.00 %``; every other number as it is."""
+    return shown.lstrip("+-") if not any(one in "123456789" for one in shown) else shown
 
 
 def row(values: ArrayLike) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
 """Probes of one subject, one after another, each kept as soon as it is done."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from depthbench.config import digest_of
@@ -56,9 +56,13 @@ def run_probes(
     return [one for one in known.values() if one is not None]
 
 
-def read_results(folder: Path) -> list[ProbeResult]:
-    """All results in ``folder``, by name; raises `DepthbenchError` for one that is broken."""
-    return [read_result(path) for path in sorted(folder.glob("*.json"))]
+def read_results(folder: Path, names: Collection[str] | None = None) -> list[ProbeResult]:
+    """The results of ``names`` in ``folder``, by name, and of all probes unless they are given.
+
+    Raises `DepthbenchError` for one that is broken.
+    """
+    paths = sorted(folder.glob("*.json"))
+    return [read_result(path) for path in paths if names is None or path.stem in names]
 
 
 def kept_results(

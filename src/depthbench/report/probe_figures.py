@@ -20,6 +20,7 @@ from depthbench.report.probe_groups import (
     Probed,
     Together,
     curves,
+    lines_of,
     matrices,
     probes_of,
     scale_of,
@@ -72,15 +73,14 @@ def curve_figure(together: Together[Curve], style: dict[str, Mark]) -> Figure:
     lines = math.ceil(len(together.sides) / NAMES) if len(together.sides) > 1 else 0
     figure = Figure(figsize=(WIDE, 4.0 + LINE * lines))
     [[axes]] = _grid(figure, 1, 1, Margins(bottom=BOTTOM + LINE * lines))
-    for model, one in together.sides:
-        mark = style[model.label]
+    for _, one, name, mark in lines_of(together, style):
         values = _array(one.values)
         look: dict[str, Any] = {
             "color": mark.light,
             "marker": mark.marker,
             "linestyle": mark.line,
             "markersize": 4.5,
-            "label": plain(model.name),
+            "label": plain(name),
         }
         if one.low and one.high:
             ends = np.stack([values - _array(one.low), _array(one.high) - values])

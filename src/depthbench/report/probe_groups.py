@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from depthbench.probes.result import Curve, Finding, Matrix, Number, ProbeResult
+from depthbench.report.style import Mark, varied
 
 F = TypeVar("F", bound=Finding, covariant=True)
 FAR = 3.0
@@ -75,6 +76,23 @@ class Scale(NamedTuple):
         return f"Colours end at {self.low:.3g} and {self.high:.3g}; {lie} beyond."
 
 
+def lines_of(
+    together: Together[Curve], style: dict[str, Mark]
+) -> Iterator[tuple[Probed, Curve, str, Mark]]:
+    """Every curve of a figure with what it is called there and its mark.
+
+    Curves of one model share its colour and differ by dash and marker.
+    """
+    several = len({model.name for model, _ in together.sides}) > 1
+    seen: dict[str, int] = {}
+    for model, one in together.sides:
+        place = seen[model.name] = seen.get(model.name, -1) + 1
+        name = model.name
+        if one.group:
+            name = f"{model.name}: {one.title}" if several else one.title
+        yield model, one, name, varied(style[model.label], place)
+
+
 def probed(groups: Iterable[Sequence[ProbeResult]]) -> list[Probed]:
     """One a group that has results; models of one label are told apart by source, or number."""
     found = [group for group in groups if group]
@@ -120,10 +138,7 @@ def shown(number: Number | None) -> Cell:
     """Rounded to what can be read; a dash where there is none."""
     if number is None or number.value is None:
         return Cell(MISSING, "")
-    span = ""
-    if number.low is not None and number.high is not None:
-        span = f"{number.low:.3g} to {number.high:.3g}"
-    return Cell(f"{number.value:.4g}", span)
+    return Cell(number.shown, number.shown_span)
 
 
 def scale_of(together: Together[Matrix]) -> Scale:
@@ -168,9 +183,17 @@ def _together(models: Sequence[Probed], probe: str, kind: type[Any]) -> Iterator
         result = model.of(probe)
         for one in () if result is None else result.findings:
             if isinstance(one, kind):
-                found.setdefault(one.name, []).append((model, one))
+                found.setdefault(_key(one), []).append((model, one))
     for sides in found.values():
         # a unit may name the model's size: "of 12 blocks"
         units = dict.fromkeys(one.unit for _, one in sides)
-        titles = dict.fromkeys(one.title for _, one in sides)
+        titles = dict.fromkeys(_group(one) or one.title for _, one in sides)
         yield Together(" / ".join(titles), " / ".join(units), tuple(sides))
+
+
+def _group(one: Finding) -> str:
+    return one.group if isinstance(one, Curve) else ""
+
+
+def _key(one: Finding) -> str:
+    return _group(one) or one.name

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from depthbench.probes.result import Curve, Matrix, Value
 from depthbench.report.health_plots import COLOURS
 from depthbench.report.plots import new_figure, new_line
-from depthbench.report.probe_groups import Probed, Together, scale_of, ticks
+from depthbench.report.probe_groups import Probed, Together, lines_of, scale_of, ticks
 from depthbench.report.style import Mark
 
 DIVERGING = ((0.0, "#0072b2"), (0.5, "#cfccc4"), (1.0, "#d55e00"))
@@ -22,11 +22,11 @@ DIVERGING = ((0.0, "#0072b2"), (0.5, "#cfccc4"), (1.0, "#d55e00"))
 def curve_plot(together: Together[Curve], style: dict[str, Mark]) -> dict[str, Any]:
     """One line a model; error bars where a curve has intervals."""
     figure = new_figure(escape(together.measure))
-    for model, one in together.sides:
+    for model, one, name, mark in lines_of(together, style):
         words = one.words or f"{one.axis} {{}}"
-        line = new_line(model.label, style[model.label], x=one.places, y=[], text="")
+        line = new_line(model.label, mark, x=one.places, y=[], text="")
         line.update(
-            name=escape(model.name),
+            name=escape(name),
             y=list(one.values),
             hovertemplate=_hover(model, words.replace("{}", "%{x}"), "y", one.unit),
             marker={"size": 7},
@@ -35,6 +35,9 @@ def curve_plot(together: Together[Curve], style: dict[str, Mark]) -> dict[str, A
         if one.low and one.high:
             line.error_y = _bars(one)
         figure.add_trace(line)
+    if any(one.group for _, one in together.sides):
+        legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+        figure.update_layout(showlegend=True, legend=legend)
     places = [place for _, one in together.sides for place in one.places]
     figure.update_xaxes(title_text=escape(together.first.axis))
     if step := ticks(places):

@@ -58,6 +58,18 @@ def marks(labels: Iterable[str]) -> dict[str, Mark]:
     return {name: result[name] for name in names}
 
 
+def varied(mark: Mark, place: int) -> Mark:
+    """The same colour with other markers and dashes, for the further lines of one design."""
+    symbols, dashes = dict(SYMBOLS), dict(DASHES)
+    symbol = _behind(list(symbols), mark.symbol, place)
+    dash = _behind(list(dashes), mark.dash, place)
+    return Mark(mark.light, mark.dark, symbol, symbols[symbol], dash, dashes[dash])
+
+
+def _behind(every: list[str], one: str, steps: int) -> str:
+    return every[(every.index(one) + steps) % len(every)]
+
+
 def _mark(index: int, colour: tuple[str, str]) -> Mark:
     symbol, marker = SYMBOLS[index % len(SYMBOLS)]
     # the second and third round of colours, and neighbours of similar hue, differ by dash too

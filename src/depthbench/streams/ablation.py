@@ -23,10 +23,12 @@ from depthbench.streams.sites import (
     parts_of,
     places_of,
     ranges,
+    span_words,
     states_at,
     travel,
     unpacked,
 )
+from depthbench.study.words import listed
 
 PERCENT = "% of the loss"
 By = Literal["zero", "mean"]
@@ -160,21 +162,23 @@ class Ablation(StreamsProbe):
     """Also remove pairs, and all but one."""
 
     def look(self, lab: Lab) -> Found:
-        plan = Plan(self, lab)
+        plan = Plan(self, lab.subject.facts.streams, lab.layers)
         batches = lab.leading(len(plan.every))
         losses = row_losses(lab, plan.every, batches)
         taken = Taken(plan, losses, lab.subject.stream_names, self.seed)
         findings: list[Finding] = []
         for kind in plan.kinds:
             findings += taken.by_depth(kind)
-            if plan.whole is not None:
-                findings += taken.everywhere(kind, plan.whole)
+            [span] = [plan.whole] if plan.whole is not None else plan.spans
+            findings += taken.over(kind, span)
         if plan.pairs:
             findings.append(taken.pairs())
         if plan.only:
             findings.append(taken.only())
         if plan.kept is not None:
             findings.append(taken.kept(plan.kept))
+        if plan.together is not None:
+            findings.append(taken.together(plan.together))
         said = taken.words(len(parts_of(lab.subject)))
         if len(batches) < len(lab.batches):
             few, many = lab.tokens(batches), lab.tokens(lab.batches)
@@ -193,11 +197,11 @@ class AblationPart(Ablation):
 class Plan:
     """Which streams are taken away where."""
 
-    def __init__(self, probe: Ablation, lab: Lab) -> None:
-        self.count, layers = lab.subject.facts.streams, lab.layers
+    def __init__(self, probe: Ablation, streams: int, layers: int) -> None:
+        self.count = streams
         self.chosen = list(probe.streams or range(self.count))
         self.spans = [probe.layers] if probe.layers else list(ranges(layers, probe.ranges))
-        self.whole = None if probe.layers else (0, layers)
+        self.whole = (0, layers) if probe.layers in (None, (0, layers)) else None
         self.kinds: tuple[By, ...] = ("zero", "mean") if probe.mean else ("zero",)
         self.pairs = self.only = ()
         if probe.sets and self.whole is not None:
@@ -207,11 +211,13 @@ class Plan:
                 Removal(streams=tuple(n for n in range(self.count) if n != one), stop=layers)
                 for one in self.chosen
             )
-        self.kept: Removal | None = None
+        start, stop = probe.layers or (0, layers)
+        self.kept = self.together = None
         if probe.keep is not None and len(set(probe.keep)) < self.count:
             gone = tuple(n for n in range(self.count) if n not in probe.keep)
-            start, stop = probe.layers or (0, layers)
             self.kept = Removal(streams=gone, start=start, stop=stop)
+        if probe.streams is not None and 1 < len(self.chosen) < self.count:
+            self.together = Removal(streams=tuple(self.chosen), start=start, stop=stop)
         wholes = [] if self.whole is None else [self.whole]
         singles = [
             self.single(kind, one, span)
@@ -219,7 +225,8 @@ class Plan:
             for one in self.chosen
             for span in (*wholes, *self.spans)
         ]
-        sets = [*self.pairs, *self.only, *([] if self.kept is None else [self.kept])]
+        asked = [one for one in (self.kept, self.together) if one is not None]
+        sets = [*self.pairs, *self.only, *asked]
         self.every = list(dict.fromkeys([*singles, *sets]))
 
     def single(self, kind: By, stream: int, span: tuple[int, int]) -> Removal:
@@ -263,15 +270,20 @@ class Taken:
             for suffix, title, changes in every
         ]
 
-    def everywhere(self, kind: By, whole: tuple[int, int]) -> list[Finding]:
-        """Each stream over all blocks, with its interval and by domain."""
+    def over(self, kind: By, span: tuple[int, int]) -> list[Finding]:
+        """Each stream over all blocks, or those that were asked for, with its interval and by
+        domain.
+        """
         plan, losses = self.plan, self.losses
-        places = [self.place[plan.single(kind, one, whole)] for one in plan.chosen]
+        where, name = "everywhere", "{kind}_{one}"
+        if plan.whole is None:
+            where, name = f"in {span_words(span)}", f"{{kind}}_{{one}}_{span[0]}_{span[1]}"
+        places = [self.place[plan.single(kind, one, span)] for one in plan.chosen]
         ends = 100 * losses.spans(self.seed, places)
         findings: list[Finding] = [
             Number(
-                name=f"{kind}_{one}",
-                title=f"Loss with stream {self.names[one]} {TOLD[kind]} everywhere",
+                name=name.format(kind=kind, one=one),
+                title=f"Loss with stream {self.names[one]} {TOLD[kind]} {where}",
                 unit=PERCENT,
                 value=value(self.changes[place]),
                 low=value(low),
@@ -284,7 +296,7 @@ class Taken:
             *findings,
             Matrix(
                 name=f"{kind}_by_domain",
-                title=f"Loss with a stream {TOLD[kind]} everywhere, by domain ({domains})",
+                title=f"Loss with a stream {TOLD[kind]} {where}, by domain ({domains})",
                 unit=PERCENT,
                 row_axis="stream",
                 column_axis="domain",
@@ -332,10 +344,22 @@ class Taken:
     def kept(self, removal: Removal) -> Number:
         """All but the chosen ones."""
         left = [name for n, name in enumerate(self.names) if n not in removal.streams]
+        which = f"with {'streams' if len(left) > 1 else 'stream'} {listed(left)} alone"
+        return self._of_set("kept", which, removal)
+
+    def together(self, removal: Removal) -> Number:
+        """The chosen ones at once."""
+        which = f"without streams {listed(self.names[n] for n in removal.streams)} together"
+        return self._of_set("together", which, removal)
+
+    def _of_set(self, name: str, which: str, removal: Removal) -> Number:
+        where = ""
+        if self.plan.whole is None:
+            where = f" in {span_words((removal.start, removal.stop))}"
         [(low, high)] = 100 * self.losses.spans(self.seed, [self.place[removal]])
         return Number(
-            name="kept",
-            title=f"Loss with streams {', '.join(left)} alone",
+            name=name,
+            title=f"Loss {which}{where}",
             unit=PERCENT,
             value=value(self.changes[self.place[removal]]),
             low=value(low),
@@ -347,15 +371,16 @@ class Taken:
         where = "every site" if pieces > 1 else "every block"
         said = [f"Streams are taken away in front of {where}."]
         plan = self.plan
-        if plan.whole is None or len(plan.chosen) < 2:
+        if len(plan.chosen) < 2:
             return said
-        whole = {
-            one: self.changes[self.place[plan.single("zero", one, plan.whole)]]
-            for one in plan.chosen
+        span = plan.spans[0] if plan.whole is None else plan.whole
+        at = "" if plan.whole is not None else f" in {span_words(span)}"
+        costs = {
+            one: self.changes[self.place[plan.single("zero", one, span)]] for one in plan.chosen
         }
-        most, least = max(whole, key=whole.__getitem__), min(whole, key=whole.__getitem__)
+        most, least = max(costs, key=costs.__getitem__), min(costs, key=costs.__getitem__)
         return [
-            f"Without stream {self.names[most]} the loss changes most ({whole[most]:+.3g} %), "
-            f"without stream {self.names[least]} least ({whole[least]:+.3g} %).",
+            f"Without stream {self.names[most]}{at} the loss changes by {costs[most]:+.3g} %, the "
+            f"most, and without stream {self.names[least]} by {costs[least]:+.3g} %, the least.",
             *said,
         ]

@@ -11,8 +11,9 @@ from depthbench.machine import choose_device
 from depthbench.probes.load import open_model
 from depthbench.probes.own import OwnSubject, TrialForm
 from depthbench.probes.text import TextConfig
+from depthbench.streams.ablation import Ablation, AblationPart, Plan
 from depthbench.streams.retrain import Bench, Hear, Make, Row, retrain
-from depthbench.streams.retrained import Retrained
+from depthbench.streams.retrained import Retrained, RetrainedPart
 from depthbench.streams.sites import Removal
 from depthbench.streams.tune import Course, TuneConfig
 from depthbench.streams.verdict import Verdict
@@ -30,7 +31,7 @@ def open_bench(
     if not isinstance(subject, OwnSubject) or not isinstance(subject.form, TrialForm):
         raise DepthbenchError(
             f"{source}: only a run or trial of this package can be trained on, for its recipe and "
-            "data are known. Leave --retrain out, or name the folder of a run"
+            "data are known. Name the folder of a run"
         )
     trial = subject.form.config
     dataset = find_dataset(trial.data_hash, default_cache())
@@ -41,34 +42,35 @@ def open_bench(
 def retrained_ablation(
     make: Make,
     bench: Bench,
-    streams: Sequence[int],
-    spans: Sequence[tuple[int, int]],
+    asked: Ablation,
     seeds: Sequence[int],
     tune: TuneConfig,
     folder: Path | None = None,
     *,
     workers: int = 1,
     hear: Hear = lambda *_: None,
-    kind: type[Retrained] = Retrained,
 ) -> Retrained:
-    """Each stream over each span, then pairs of those that few ranges miss, over all blocks.
+    """Each stream that is ``asked`` for over each range, what `Ablation.keep` leaves, and then
+    pairs of streams that most ranges do without, over all blocks.
 
     What was trained stands in the probe that is returned; run it on ``bench`` for the result.
     """
-    layers = bench.subject.layers
+    subject = bench.subject
+    plan, layers = Plan(asked, subject.facts.streams, subject.layers), subject.layers
+    spans = [*([] if plan.whole is None else [plan.whole]), *plan.spans]
     singles = [
-        Removal(streams=(one,), start=start, stop=stop)
-        for one in streams
-        for start, stop in dict.fromkeys(spans)
+        plan.single("zero", one, span) for one in plan.chosen for span in dict.fromkeys(spans)
     ]
+    sets = [one for one in (plan.together, plan.kept) if one is not None]
     batches = len(bench.lab().leading(len(singles)))
     told = {"about": bench.about, "batches": batches, "workers": workers, "hear": hear}
-    rows = retrain(make, singles, seeds, tune, folder, **told)
-    pairs = _suspected(rows, streams, spans, layers)
+    rows = retrain(make, list(dict.fromkeys([*singles, *sets])), seeds, tune, folder, **told)
+    pairs = _suspected(rows, plan.chosen, spans, layers)
     if pairs:
         known = {(row.removal, row.seed) for row in rows}
         more = retrain(make, pairs, seeds, tune, folder, **told)
         rows += [row for row in more if (row.removal, row.seed) not in known]
+    kind = RetrainedPart if isinstance(asked, AblationPart) else Retrained
     return kind(rows=tuple(rows), tune=tune, batches=batches)
 
 

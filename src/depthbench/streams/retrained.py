@@ -14,8 +14,9 @@ from depthbench.probes.probe import Found, StreamsProbe
 from depthbench.probes.result import Curve, Finding, Matrix, Number, row, table, value
 from depthbench.streams.ablation import PERCENT, RowLosses, row_losses
 from depthbench.streams.retrain import Row
-from depthbench.streams.sites import Removal
+from depthbench.streams.sites import Removal, span_words
 from depthbench.streams.tune import TuneConfig
+from depthbench.study.words import counted, listed
 
 SEEDS = 3
 """Of re-training, from which on a stream is called replaceable."""
@@ -110,7 +111,7 @@ class Retrained(StreamsProbe):
     ) -> list[Finding]:
         """Curves over ranges, and numbers of all blocks."""
         key = "_".join(map(str, streams))
-        which = " and ".join(names[one] for one in streams)
+        which = listed(names[one] for one in streams)
         parts = [n for n in places if not _whole(sides.removals[n], layers)]
         parts = parts or (places if len(streams) == 1 else [])
         findings: list[Finding] = []
@@ -118,18 +119,19 @@ class Retrained(StreamsProbe):
             starts = tuple(float(sides.removals[n].start) for n in parts)
             words = f"stream {which} taken away from block {{}} on"
             told = {"unit": PERCENT, "axis": "first block of the range", "places": starts}
+            told["group"] = f"Loss without stream {which}, by range of blocks"
             spread = sides.trained[parts]
             findings += [
                 Curve(
                     name=f"hard_{key}",
-                    title=f"Stream {which}: hard, by range of blocks",
+                    title="at once",
                     values=row(sides.hard[parts]),
                     words=f"{words}: change of the loss",
                     **told,
                 ),
                 Curve(
                     name=f"retrained_{key}",
-                    title=f"Stream {which}: re-trained, by range of blocks",
+                    title=f"trained on, mean and ends over {counted(sides.seeds, 'seed')}",
                     values=row(spread.mean(1)),
                     low=row(spread.min(1)),
                     high=row(spread.max(1)),
@@ -137,26 +139,11 @@ class Retrained(StreamsProbe):
                     **told,
                 ),
             ]
-        for n in places:
-            if _whole(sides.removals[n], layers):
-                each = sides.trained[n]
-                findings += [
-                    Number(
-                        name=f"hard_whole_{key}",
-                        title=f"Without stream {which}, hard",
-                        unit=PERCENT,
-                        value=value(sides.hard[n]),
-                    ),
-                    Number(
-                        name=f"retrained_whole_{key}",
-                        title=f"Without stream {which}, re-trained ({sides.seeds} seeds, ends)",
-                        unit=PERCENT,
-                        value=value(each.mean()),
-                        low=value(each.min()),
-                        high=value(each.max()),
-                    ),
-                ]
-        return findings
+        told = _told(sides, layers)
+        return [
+            *findings,
+            *(one for n in places if n in told for one in _numbers(sides, n, key, which, layers)),
+        ]
 
     def _maps(self, sides: Sides, number: int, name: str, layers: int) -> list[Finding]:
         """Single streams × ranges in one domain, hard and re-trained."""
@@ -199,18 +186,17 @@ class Retrained(StreamsProbe):
             f"Trained on {self.tune.steps} steps at {self.tune.rate:.0%} of the peak rate, "
             f"{sides.seeds} {'seed' if sides.seeds == 1 else 'seeds'}."
         ]
-        for n, one in enumerate(sides.removals):
-            if _whole(one, layers):
-                hard, trained = sides.hard[n], sides.trained[n].mean()
-                which = " and ".join(names[each] for each in one.streams)
-                back = ""
-                if sides.seeds >= SEEDS and hard > 0 and trained < AGAIN * hard:
-                    back = " Training brings most of it back: present, but replaceable."
-                said.append(
-                    f"Without stream {which}: {hard:+.3g} % at once, {trained:+.3g} % after "
-                    f"training on ({sides.trained[n].min():+.3g} to {sides.trained[n].max():+.3g})."
-                    + back
-                )
+        for n in _told(sides, layers):
+            hard, trained = sides.hard[n], sides.trained[n].mean()
+            which = listed(names[each] for each in sides.removals[n].streams)
+            back = ""
+            if sides.seeds >= SEEDS and hard > 0 and trained < AGAIN * hard:
+                back = " Training brings most of it back: present, but replaceable."
+            said.append(
+                f"Without stream {which}{_where(sides.removals[n], layers)}: {hard:+.3g} % at "
+                f"once, {trained:+.3g} % after training on ({sides.trained[n].min():+.3g} to "
+                f"{sides.trained[n].max():+.3g}).{back}"
+            )
         return said
 
 
@@ -224,3 +210,35 @@ class RetrainedPart(Retrained):
 
 def _whole(removal: Removal, layers: int) -> bool:
     return (removal.start, removal.stop) == (0, layers)
+
+
+def _told(sides: Sides, layers: int) -> list[int]:
+    """Removals that are told of one by one: those over all blocks, or all where none is."""
+    every = range(len(sides.removals))
+    return [n for n in every if _whole(sides.removals[n], layers)] or list(every)
+
+
+def _where(removal: Removal, layers: int) -> str:
+    return "" if _whole(removal, layers) else f" in {span_words((removal.start, removal.stop))}"
+
+
+def _numbers(sides: Sides, n: int, key: str, which: str, layers: int) -> list[Number]:
+    """One removal, hard and re-trained."""
+    removal, each = sides.removals[n], sides.trained[n]
+    whole = _whole(removal, layers)
+    own = f"whole_{key}" if whole else f"{removal.start}_{removal.stop}_of_{key}"
+    title = f"Without stream {which}{_where(removal, layers)}"
+    return [
+        Number(
+            name=f"hard_{own}", title=f"{title}, hard", unit=PERCENT, value=value(sides.hard[n])
+        ),
+        Number(
+            name=f"retrained_{own}",
+            title=f"{title}, re-trained",
+            unit=PERCENT,
+            value=value(each.mean()),
+            low=value(each.min()),
+            high=value(each.max()),
+            span=f"ends over {counted(sides.seeds, 'seed')}",
+        ),
+    ]

@@ -11,13 +11,30 @@ from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
 from depthbench.probes.lab import Lab, Part, Task
 from depthbench.probes.subject import Subject
+from depthbench.probes.text import TextFacts
 from depthbench.probes.walk import Walker
 from depthbench.streams.labels import Kind, Labels, labels_of
 from depthbench.streams.linear import Question
 from depthbench.streams.sites import streams_in
+from depthbench.study.words import counted
 
 FEWEST = 256
 """Sampled tokens under which nothing can be said of vectors."""
+
+
+def too_short(facts: TextFacts, left: int, asked: int | None = None) -> DepthbenchError:
+    """What to do about a text that leaves ``left`` tokens; ``asked`` is how many were asked for."""
+    short = (
+        f"the text ({facts.origin}) has {left} tokens that can be looked at, of "
+        f"{counted(facts.documents, 'document')} of up to {facts.length} tokens; {FEWEST} are "
+        "needed"
+    )
+    # a text that ended before the tokens that were asked for has no more of them
+    if asked is not None and facts.tokens >= asked - facts.documents:
+        return DepthbenchError(f"{short}. tokens = {asked}: ask for more with --tokens")
+    return DepthbenchError(
+        f"{short}. Give more documents with --data, or read more of each with a larger --length"
+    )
 
 
 class SampleConfig(Frozen):
@@ -26,7 +43,7 @@ class SampleConfig(Frozen):
     tokens: int = Field(default=4096, ge=FEWEST)
     """Sampled tokens, about: every k-th of each document, with the least k that comes to so few."""
     depths: int = Field(default=7, ge=2)
-    """Depths, at most: every k-th, the first and the last among them."""
+    """Depths, or all if the model has fewer: evenly spaced, the first and the last among them."""
     megabytes: float = Field(default=512.0, gt=0)
     """Of the activations of one depth, in float32."""
     classes: int = Field(default=16, ge=2)
@@ -71,12 +88,9 @@ class Sample:
         self.every = max(1, -(-predicted // most))
         self.labels: Labels = labels_of(lab.text, self.every, config.classes)
         if self.labels.count < FEWEST:
-            raise DepthbenchError(
-                f"tokens = {lab.text.facts.tokens} leaves {self.labels.count} sampled tokens; "
-                f"{FEWEST} are needed. Ask for more --tokens"
-            )
-        step = max(1, -(-lab.layers // (config.depths - 1)))
-        self.depths = sorted({*range(0, lab.layers, step), lab.layers})
+            raise too_short(lab.text.facts, self.labels.count)
+        steps = min(config.depths - 1, lab.layers)
+        self.depths = [round(number * lab.layers / steps) for number in range(steps + 1)]
 
     def question(self, kind: Kind, seed: int) -> Question:
         """What is asked of a vector of each sampled token: its class of ``kind``."""

@@ -112,7 +112,7 @@ class Removal(Frozen):
     def name(self) -> str:
         """In words."""
         which = " and ".join(map(str, self.streams))
-        return f"{which} at blocks {self.start} to {self.stop - 1}"
+        return f"{which} at {span_words((self.start, self.stop))}"
 
 
 class Removing(Change):
@@ -177,6 +177,12 @@ def unpacked(means: str, streams: int, places: int) -> Float[Tensor, "places s d
         return None
     flat = np.frombuffer(base64.b64decode(means), np.float32)
     return torch.from_numpy(flat.reshape(places, streams, -1).copy())
+
+
+def span_words(span: tuple[int, int]) -> str:
+    """``block 3``, ``blocks 1 to 4``: from the first to the one in front of the last."""
+    start, stop = span
+    return f"block {start}" if stop == start + 1 else f"blocks {start} to {stop - 1}"
 
 
 def ranges(layers: int, count: int) -> Sequence[tuple[int, int]]:
