@@ -85,7 +85,7 @@ def test_the_whole_way_by_command(root: Path, capsys: Capture) -> None:
     assert both.index("retrained_3") == both.index("hard_3") + 1
     page = (root / "found" / "report.html").read_text(encoding="utf-8")
     assert "No verdict yet" in page
-    assert (root / "found" / "figures" / "retrained-retrained_0.png").stat().st_size > 1000
+    assert (root / "found" / "figures" / "retrained-hard_0.png").stat().st_size > 1000
 
     merging = ["--steps", "6", "--samples", "8", "--json", *TEXT]
     for way in ("weight", "projection", "fade"):
@@ -174,8 +174,8 @@ def test_retraining_is_kept_and_leaves_the_model_alone(root: Path) -> None:
         (["ablate", "run", "--layers", "1:9"], "layers = '1:9' must be two numbers from 0 to 2"),
         (["ablate", "run", "--layers", "1"], "layers = '1' must be two numbers"),
         (["merge", "run", "--out", "x"], "name either --into"),
-        (["merge", "run", "--out", "x", "--into", "4"], "streams = 4 must be 1 to 3"),
-        (["merge", "run", "--out", "x", "--into", "0"], "streams = 0 must be 1 to 3"),
+        (["merge", "run", "--out", "x", "--into", "4"], "into = 4 must be 1 to 3"),
+        (["merge", "run", "--out", "x", "--into", "0"], "into = 0 must be 1 to 3"),
         (["merge", "run", "--out", "x", "--pairs", "3:3"], "pairs = '3:3'"),
         (["merge", "run", "--out", "run", "--into", "2"], "run exists and is not empty"),
         (["merge", "run", "--out", "x", "--into", "2", "--way", "wieght"], "'weight'"),

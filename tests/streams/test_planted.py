@@ -27,7 +27,6 @@ from depthbench.streams.merge.run import merge
 from depthbench.streams.retrain import Bench
 from depthbench.streams.sample import SampleConfig, Sampled
 from depthbench.streams.shared import Shared
-from depthbench.streams.sites import ranges
 from depthbench.streams.tune import Course, Pupil, TuneConfig, tune
 from depthbench.streams.verdict import Verdict
 from depthbench.train.config import TrainConfig, TrialConfig
@@ -84,10 +83,10 @@ def learn(bench: Bench, steps: int, hold: object = None) -> Bench:
 def judged(bench: Bench, seeds: int = 3) -> tuple[ProbeResult, dict[str, ProbeResult]]:
     """Everything that leads to a verdict, and the verdict."""
     lab, streams = bench.lab(), bench.subject.facts.streams
-    spans = [(0, SHAPE.layers), *ranges(SHAPE.layers, PIECES)]
-    trained = retrained_ablation(lambda: bench, bench, range(streams), spans, range(seeds), TUNE)
+    asked = Ablation(ranges=PIECES)
+    trained = retrained_ablation(lambda: bench, bench, asked, range(seeds), TUNE)
     sample = SampleConfig(tokens=2048, depths=5)
-    probes = [Ablation(ranges=PIECES), Shared(sample=sample, components=8, compared=0), trained]
+    probes = [asked, Shared(sample=sample, components=8, compared=0), trained]
     results = {probe.name: probe.run(lab) for probe in probes}
     verdict = Verdict(evidence=evidence_of(results, streams), validation=FLAT)
     return verdict.run(lab), results
@@ -134,7 +133,7 @@ def test_tied_copies_are_found_and_merged_without_loss(copied: Bench, tmp_path: 
     assert case.changes == pytest.approx([(one or 0.0) / 100 for one in curve.values])
     assert case.hard != case.changes
     without = Verdict(evidence=evidence_of({k: results[k] for k in ("ablation", "shared")}, 4))
-    assert "too few seeds: re-trained with 0 of 3" in without.missing()[0]
+    assert "too few seeds: re-trained with 0 of 3" in without.missing(copied.subject)[0]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import sys
 
 import typer
+from pydantic import ValidationError
 
 from depthbench.cli import (
     bench,
@@ -74,10 +75,16 @@ def execute(arguments: list[str]) -> int:
     except DepthbenchError as error:
         return _refuse(str(error))
     except typer.TyperException as error:
-        return _refuse(f"{_sentence(error.format_message())} See depthbench --help")
+        return _refuse(f"{_sentence(error.format_message() + _given(error))} See depthbench --help")
     except (KeyboardInterrupt, typer.Abort):
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _given(error: typer.TyperException) -> str:
+    """What was given instead, where the message names the option alone."""
+    cause = error.__cause__
+    return f", not {cause.errors()[0]['input']}" if isinstance(cause, ValidationError) else ""
 
 
 def _sentence(text: str) -> str:

@@ -170,8 +170,8 @@ def _recipe(again: bool, seeds: int | None, steps: int | None, rate: float | Non
             f"{' '.join(named)}: nothing is trained without --retrain. Add it, or leave "
             f"{'them' if len(named) > 1 else 'it'} out"
         )
-    steps = TUNE["steps"].default if steps is None else steps
-    chosen = {"steps": steps, "warmup": min(100, max(1, steps // 10))}
+    many: int = TUNE["steps"].default if steps is None else steps
+    chosen: dict[str, float] = {"steps": many, "warmup": min(100, max(1, many // 10))}
     if rate is not None:
         chosen["rate"] = rate
     return TuneConfig.parse(chosen, "ablate")

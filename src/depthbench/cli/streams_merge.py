@@ -2,6 +2,7 @@
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,22 @@ from rich.table import Table
 
 from depthbench.cli.console import wide_console
 from depthbench.cli.options import AsJson, Data, Device, Length, Seed, TextField, Tokens
-from depthbench.cli.probe import progress_of
+from depthbench.cli.probe import progress_of, say_on
 from depthbench.cli.run import interrupt
-from depthbench.cli.streams_ablate import TEXT, text_config
+from depthbench.cli.streams_ablate import TEXT, stream_page, text_config
+from depthbench.cli.streams_models import check_text, check_tokens, check_trial, refuse_study
 from depthbench.errors import DepthbenchError
 from depthbench.machine import prepare_process
 from depthbench.probes.load import load
+from depthbench.probes.run import read_results
+from depthbench.streams import FOLDER
 from depthbench.streams.bench import open_bench
 from depthbench.streams.merge import WAYS, way_class
+from depthbench.streams.merge.measure import ROUNDS
+from depthbench.streams.merge.merged import Merged
 from depthbench.streams.merge.plan import Alike, nearest_pairs, pairs_of
-from depthbench.streams.merge.run import Merged, check_free, merge
+from depthbench.streams.merge.result import NAME, lines_of, words_of
+from depthbench.streams.merge.run import check_free, merge
 
 MERGE = """Examples:
 
@@ -74,6 +81,10 @@ def smaller(
     prepare_process()
     signal.signal(signal.SIGTERM, interrupt)
     check_free(out)
+    config = text_config(data, text_field, tokens, length)
+    check_tokens(config.tokens)
+    refuse_study(model)
+    check_trial(model)
     chosen = way_class(way)
     asked = {"steps": steps, "rate": rate}
     given = {name: one for name, one in asked.items() if one is not None}
@@ -82,17 +93,22 @@ def smaller(
         raise DepthbenchError(f"--way {way} trains nothing: leave {', '.join(given)} out")
     if own.tune is not None and given:
         own = chosen.parse({"seed": seed, "tune": {**own.tune.resolved(), **given}}, "merge")
-    if (into is None) == (pairs is None):
+    if into is None and pairs is None:
         raise DepthbenchError("name either --into (streams that are left) or --pairs")
+    if into is not None and pairs is not None:
+        raise DepthbenchError(
+            f"--into {into} and --pairs {pairs} both say what is merged: leave one of them out"
+        )
     console = Console(stderr=True)
     with console.status("loading"):
-        bench = open_bench(model, text_config(data, text_field, tokens, length), device)
+        bench = open_bench(model, config, device)
         count = bench.subject.facts.streams
         if count == 1:
             raise DepthbenchError(
                 f"{bench.subject.facts.label}: the model has one residual stream, so there is "
                 "nothing to merge"
             )
+        check_text(bench.subject, bench.text, config.tokens)
         alike = Alike.measured(bench.lab())
         plan = pairs_of(pairs, count) if pairs is not None else nearest_pairs(alike, into or 0)
     total = 0 if own.tune is None else own.tune.steps
@@ -106,15 +122,17 @@ def smaller(
                 alike=alike,
                 samples=samples,
                 hear=lambda step, _: hear("merging", step, total),
+                say=partial(say_on, console),
             )
     except KeyboardInterrupt:
         console.print("Stopped: the same command goes on.")
         return 130
     _check_written(out, found, device)
+    page = stream_page([read_results(out / FOLDER, {NAME})], out / FOLDER)
     if as_json:
         typer.echo(json.dumps(found.resolved() | {"folder": str(out)}, indent=1))
     else:
-        _tell(found, out)
+        _tell(found, out, page)
     return 0
 
 
@@ -128,34 +146,19 @@ def _check_written(out: Path, found: Merged, device: str) -> None:
         )
 
 
-def _tell(found: Merged, out: Path) -> None:
-    pairs = ", ".join(f"{one} into {other}" for one, other in found.into.items())
-    typer.echo(f"Merged by {found.way.title}: streams {pairs}.")
+def _tell(found: Merged, out: Path, page: Path) -> None:
+    first, *others = words_of(found)
+    typer.echo(first)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     for heading in ("before", "after", "change"):
         table.add_column(heading, justify="right")
-    before, after = found.before, found.after
-    rows: list[tuple[str, float, float, str]] = [
-        ("streams", before.streams, after.streams, "d"),
-        ("loss, nats/token", before.loss, after.loss, ".4f"),
-        *(
-            (f"loss, {name}", one, after.loss_by_domain[name], ".4f")
-            for name, one in before.loss_by_domain.items()
-        ),
-        ("parameters", before.parameters, after.parameters, ",d"),
-        ("tokens/s, forward", before.reads_per_second, after.reads_per_second, ",.0f"),
-        ("tokens/s, training", before.trains_per_second, after.trains_per_second, ",.0f"),
-        ("state, bytes/token", before.state_bytes, after.state_bytes, ",d"),
-        ("kept for backward, bytes/token", before.kept_bytes, after.kept_bytes, ",d"),
-    ]
-    for name, one, other, form in rows:
-        table.add_row(name, f"{one:{form}}", f"{other:{form}}", f"{other / one - 1:+.2%}")
+    for line in lines_of(found):
+        title = line.title if line.unit == line.title else f"{line.title}, {line.unit}"
+        table.add_row(title, line.shown(line.before), line.shown(line.after), line.shown_change)
     wide_console(100).print(table)
-    if found.gains is not None:
-        done = "kept" if found.gains.kept else "put back, for the loss grew"
-        typer.echo(
-            f"Norm gains from {found.gains.samples} sequences: loss {found.gains.loss_before:.4f} "
-            f"to {found.gains.loss_after:.4f} on others; {done}."
-        )
+    typer.echo(f"In brackets: the slowest and the fastest of {ROUNDS} rounds.")
+    for words in others:
+        typer.echo(words)
     typer.echo(f"Model: {out}")
+    typer.echo(f"Report: {page}")

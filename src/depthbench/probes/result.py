@@ -33,14 +33,14 @@ class Number(Frozen):
     @property
     def shown(self) -> str:
         """Its value, rounded to what can be read; a dash where there is none."""
-        return "–" if self.value is None else without_sign_of_zero(f"{self.value:.4g}")
+        return "–" if self.value is None else _read(self.value, 4)
 
     @property
     def shown_span(self) -> str:
         """``1.78 to 1.89``, and what that is where it is no 95 % interval; empty without."""
         if self.low is None or self.high is None:
             return ""
-        low, high = (without_sign_of_zero(f"{one:.3g}") for one in (self.low, self.high))
+        low, high = (_read(one, 3) for one in (self.low, self.high))
         return f"{low} to {high}" + f", {self.span}" * bool(self.span)
 
 
@@ -142,6 +142,12 @@ class ProbeResult(Frozen):
 def value(one: float | np.floating[Any]) -> Value:
     """As JSON holds it: None for what is not finite."""
     return float(one) if np.isfinite(one) else None
+
+
+def _read(one: float, digits: int) -> str:
+    """To so many digits; a count of thousands in full."""
+    whole = 1e4 <= abs(one) < 1e12
+    return f"{one:,.0f}" if whole else without_sign_of_zero(f"{one:.{digits}g}")
 
 
 def without_sign_of_zero(shown: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,10 +229,10 @@ class Overlap(Probe):
 
     def _ablation(self, loss: Loss, places: slice, name: str) -> list[Finding]:
         """Growth of the loss by block, and with all blocks at once, with intervals."""
-        found = _growth(loss, places)
+        found = 100 * _growth(loss, places)
         ends = [
             interval(
-                lambda weights, each=each: float(each @ weights / (loss.nats[0] @ weights) - 1),
+                lambda weights, each=each: _percent(each @ weights, loss.nats[0] @ weights),
                 len(loss.tokens),
                 self.seed,
             )
@@ -244,7 +244,7 @@ class Overlap(Probe):
             f"without_{name}",
             title,
             found[:-1],
-            unit="of the loss",
+            unit="% of the loss",
             low=low[:-1] if low else (),
             high=high[:-1] if high else (),
             words=f"block {{}} without {_the(name)}: growth of the loss",
@@ -252,7 +252,7 @@ class Overlap(Probe):
         whole = Number(
             name=f"without_{name}_all",
             title=f"{title} in all blocks",
-            unit="of the loss",
+            unit="% of the loss",
             value=value(found[-1]),
             low=low[-1] if low else None,
             high=high[-1] if high else None,
@@ -319,6 +319,10 @@ def _mean(each: Array, weights: Array) -> Array:
         return np.where(known, each, 0) @ weights / counts.sum(-1)
 
 
+def _percent(changed: Any, whole: Any) -> float:
+    return 100 * (float(changed / whole) - 1)
+
+
 def _growth(loss: Loss, places: slice, weights: Array | None = None) -> Array:
     """Of the loss under these programs, as a share of it."""
     return loss.changes(weights)[places] / loss.average(weights)
@@ -349,14 +353,14 @@ def _on_domain(name: str, domain: str, growth: Array) -> list[Finding]:
         curve(
             f"without_{name}.{domain}",
             title,
-            growth[:-1],
-            unit="of the loss",
+            100 * growth[:-1],
+            unit="% of the loss",
             words=f"block {{}} without {_the(name)}: growth of the loss on {domain}",
         ),
         Number(
             name=f"without_{name}_all.{domain}",
             title=f"{title}, in all blocks",
-            unit="of the loss",
-            value=value(growth[-1]),
+            unit="% of the loss",
+            value=value(100 * growth[-1]),
         ),
     ]

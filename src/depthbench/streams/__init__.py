@@ -9,9 +9,10 @@ from depthbench.streams.verdict import Verdict
 
 PROBES: tuple[type[Probe], ...] = (Information, Shared, Ablation)
 """What ``diagnose`` measures of streams."""
-ORDER: tuple[str, ...] = tuple(
-    one.name
-    for one in (Verdict, Information, Shared, Ablation, Retrained, AblationPart, RetrainedPart)
+ORDER: tuple[str, ...] = (
+    Verdict.name,
+    "merge",
+    *(one.name for one in (Information, Shared, Ablation, Retrained, AblationPart, RetrainedPart)),
 )
 """On a page."""
 FOLDER = "streams"

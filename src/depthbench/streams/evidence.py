@@ -39,6 +39,8 @@ class Evidence(Frozen):
     seeds: int
     """Of re-training; 0 where nothing was re-trained."""
     domains: tuple[str, ...]
+    shared: bool
+    """Whether it was measured what streams share."""
 
 
 def evidence_of(results: Mapping[str, ProbeResult], streams: int) -> Evidence | None:
@@ -63,6 +65,7 @@ def evidence_of(results: Mapping[str, ProbeResult], streams: int) -> Evidence | 
         ),
         seeds=_seeds(source),
         domains=domains,
+        shared="shared" in results,
     )
 
 

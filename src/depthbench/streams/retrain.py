@@ -65,6 +65,8 @@ class Row(Frozen):
     """Training loss of the first step."""
     last: float
     """Training loss, mean of the last tenth of the steps."""
+    notes: tuple[str, ...] = ()
+    """What a killed training could not go on from."""
 
 
 class Unchanged(Change):
@@ -140,6 +142,7 @@ class _Job:
         subject, model = bench.subject, bench.subject.model
         change = Unchanged() if self.removal is None else Removing([self.removal], subject)
         place = None if self.folder is None else self.folder / "going" / self.key
+        notes: list[str] = []
         with lent(model):
             losses = tune(
                 Pupil(model),
@@ -149,15 +152,16 @@ class _Job:
                 seed=self.seed,
                 key=self.key,
                 folder=place,
+                say=notes.append,
             )
-            row = self._measured(bench, losses)
+            row = self._measured(bench, losses, notes)
         if self.path is not None:
             write_atomic(self.path, row.model_dump_json() + "\n")
         if place is not None:
             remove(place)
         return row
 
-    def _measured(self, bench: Bench, losses: Sequence[float]) -> Row:
+    def _measured(self, bench: Bench, losses: Sequence[float], notes: Sequence[str]) -> Row:
         removals = () if self.removal is None else (self.removal,)
         part = bench.lab().joined(Removals(removals=removals), range(self.batches))
         tail = losses[-max(1, len(losses) // 10) :]
@@ -168,6 +172,7 @@ class _Job:
             tokens=tuple(part["tokens"].tolist()),
             first=losses[0],
             last=sum(tail) / len(tail),
+            notes=tuple(notes),
         )
 
 

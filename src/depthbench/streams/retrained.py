@@ -197,7 +197,7 @@ class Retrained(StreamsProbe):
                 f"once, {trained:+.3g} % after training on ({sides.trained[n].min():+.3g} to "
                 f"{sides.trained[n].max():+.3g}).{back}"
             )
-        return said
+        return said + [f"{note}." for one in self.rows for note in one.notes]
 
 
 @final

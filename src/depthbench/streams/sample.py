@@ -32,9 +32,10 @@ def too_short(facts: TextFacts, left: int, asked: int | None = None) -> Depthben
     # a text that ended before the tokens that were asked for has no more of them
     if asked is not None and facts.tokens >= asked - facts.documents:
         return DepthbenchError(f"{short}. tokens = {asked}: ask for more with --tokens")
-    return DepthbenchError(
-        f"{short}. Give more documents with --data, or read more of each with a larger --length"
-    )
+    # documents that were cut have more to read
+    cut = facts.tokens >= facts.documents * facts.length
+    more = ", or read more of each with a larger --length" if cut else ""
+    return DepthbenchError(f"{short}. Give more documents with --data{more}")
 
 
 class SampleConfig(Frozen):

@@ -118,15 +118,17 @@ def tune(
     folder: Path | None = None,
     trained: Callable[[int, str], bool] = everything,
     hear: Hear = lambda step, loss: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[float]:
     """Train on ``loss(batch, step)``; the loss of every step, nats per token.
 
     AdamW with the trial's own rules and fresh moments. ``trained(step, name)`` says which
     parameters move. With a ``folder``, a checkpoint is kept there every so often under ``key``,
-    and the same call goes on from it. Raises `DepthbenchError` if a loss is not finite.
+    and the same call goes on from it; what it cannot go on from is named through ``say``. Raises
+    `DepthbenchError` if a loss is not finite.
     """
     optimizer = course.optimizer(pupil.model, list(pupil.extra.parameters()))
-    losses = [] if folder is None else _resume(pupil, optimizer, folder, key)
+    losses = [] if folder is None else _resume(pupil, optimizer, folder, key, say)
     named = dict(pupil.named_parameters())
     for step in range(len(losses), config.steps):
         for name, parameter in named.items():
@@ -183,8 +185,17 @@ def _save(
     prune(folder, 1, None)
 
 
-def _resume(pupil: Pupil, optimizer: torch.optim.Optimizer, folder: Path, key: str) -> list[float]:
-    found, _ = newest(folder, key)
+def _resume(
+    pupil: Pupil,
+    optimizer: torch.optim.Optimizer,
+    folder: Path,
+    key: str,
+    say: Callable[[str], None],
+) -> list[float]:
+    found, notes = newest(folder, key)
+    if notes:
+        at = 0 if found is None else found.manifest.step
+        say(f"{'; '.join(notes)}: training on goes on from step {at}")
     if found is None:
         return []
     pupil.load_state_dict(found.tensors("model"))

@@ -1,5 +1,6 @@
 """Which streams can be merged, by three criteria, and what is missing for a verdict."""
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
@@ -7,10 +8,13 @@ from pydantic import Field
 
 from depthbench.probes.lab import Lab
 from depthbench.probes.probe import Found, StreamsProbe
-from depthbench.probes.result import Finding, Number, value
+from depthbench.probes.result import Finding, Number, value, without_sign_of_zero
+from depthbench.probes.subject import Subject
 from depthbench.streams.evidence import Case, Evidence
 from depthbench.streams.flat import Validation
 from depthbench.streams.merge.plan import Alike
+from depthbench.streams.next_steps import next_steps, trains_on
+from depthbench.streams.shared import LEAST_DEPTHS
 
 IDLE = 1e-6
 """Growth of the loss under which nothing reads a stream."""
@@ -51,7 +55,7 @@ class Verdict(StreamsProbe):
         findings: list[Finding] = []
         said: list[str] = [
             f"Streams {names[i]} and {names[j]} are multiples of each other at every site: merged "
-            "in closed form, nothing is lost (depthbench streams merge --way copies)."
+            "in closed form, nothing is lost."
             for i, j in copies
         ]
         said += [
@@ -59,7 +63,7 @@ class Verdict(StreamsProbe):
             for one in alike.still()
         ]
         said += [f"Stream {names[one]} is the same for all tokens." for one in alike.constant()]
-        missing = self.missing()
+        missing = self.missing(lab.subject)
         mergeable: list[int] = []
         for case in () if self.evidence is None else self.evidence.cases:
             held = self.criteria(case)
@@ -78,19 +82,39 @@ class Verdict(StreamsProbe):
             )
         )
         head = self._headline(names, mergeable, missing, copies)
-        return Found(findings, [head, *said, *self._next(mergeable, missing, bool(copies))])
+        after = next_steps(
+            lab.subject,
+            self.evidence,
+            missing,
+            self._into([] if copies else mergeable, copies),
+            copies=bool(copies),
+            seeds=self.seeds,
+        )
+        return Found(findings, [head, *said, *after])
 
-    def missing(self) -> list[str]:
+    def missing(self, subject: Subject) -> list[str]:
         """What stands between the numbers and a verdict."""
         found: list[str] = []
         if self.evidence is None:
-            return ["no ablation of every stream over all blocks (depthbench streams diagnose)"]
+            return ["no ablation of every stream over all blocks"]
         if self.evidence.seeds < self.seeds:
-            found.append(f"too few seeds: re-trained with {self.evidence.seeds} of {self.seeds}")
+            found.append(
+                f"too few seeds: re-trained with {self.evidence.seeds} of {self.seeds}"
+                if trains_on(subject)
+                else "not re-trained: only models of this package can be, so the first criterion "
+                "is of hard removal, which says too much"
+            )
         if len(self.evidence.domains) < self.domains:
             found.append(f"too few domains: {len(self.evidence.domains)} of {self.domains}")
-        if self.evidence.cases[0].slope is None and self.evidence.cases[-1].slope is None:
-            found.append("no mutual information at three depths behind the first (--depths 4)")
+        if not self.evidence.shared:
+            found.append("what streams share is not measured")
+        elif self.evidence.cases[0].slope is None and self.evidence.cases[-1].slope is None:
+            found.append(
+                f"mutual information by depth needs {LEAST_DEPTHS} blocks or more, the model has "
+                f"{subject.layers}"
+                if subject.layers < LEAST_DEPTHS
+                else "no mutual information at three depths behind the first"
+            )
         if self.validation is None:
             found.append("whether it has converged is not known: no validation losses")
         elif (change := self.validation.change) is None:
@@ -158,7 +182,8 @@ class Verdict(StreamsProbe):
                 name=f"free_{case.stream}",
                 title=f"Stream {name}: share of ranges that do without it (more than "
                 f"{self.share:.0%} wanted)",
-                value=self.free_share(case.changes),
+                unit="% of the ranges",
+                value=100 * self.free_share(case.changes),
             ),
             Number(
                 name=f"slope_{case.stream}",
@@ -187,7 +212,15 @@ class Verdict(StreamsProbe):
         assert self.evidence is not None
         name = names[case.stream]
         if case.stream == case.main:
-            return f"Stream {name} is the main one: without it the loss grows most."
+            if case.whole is not None and case.whole > 0:
+                return (
+                    f"Stream {name} is the main one: without it the loss grows most "
+                    f"({percent(case.whole)})."
+                )
+            return (
+                f"Stream {name} is held to be the main one, though the loss grows without none: "
+                f"without it it falls least ({percent(case.whole)})."
+            )
         by = "re-trained" if self.evidence.seeds else "zeroed"
         free = self.free_share(case.changes)
         parts = [
@@ -212,7 +245,7 @@ class Verdict(StreamsProbe):
         if cost is None or main is None:
             return "it was not removed over all blocks, or not together with other suspects"
         beside = "it and another suspect" if self._suspects(case) else "it; no other is suspected"
-        return f"{cost:+.2%} without {beside}, {main:+.2%} without the main one"
+        return f"{percent(cost)} without {beside}, {percent(main)} without the main one"
 
     def _domain_words(self, case: Case) -> str:
         free = {name: self.free_share(line) for name, line in case.by_domain.items()}
@@ -235,20 +268,18 @@ class Verdict(StreamsProbe):
         which = ", ".join(names[one] for one in mergeable)
         return f"{len(mergeable)} of {len(names)} streams can be merged: {which}."
 
-    def _next(self, mergeable: list[int], missing: list[str], copies: bool) -> list[str]:
-        """What to do next."""
-        found = []
-        if copies:
-            found.append("Next: merge the copies: depthbench streams merge MODEL --way copies.")
-        elif mergeable and not missing:
-            found.append("Next: depthbench streams merge MODEL --way weight, then compare losses.")
-        if any("seeds" in one for one in missing):
-            found.append("Next: depthbench streams ablate MODEL --retrain --seeds 3.")
-        if any("converged" in one for one in missing):
-            found.append("Next: train on until validation is flat, and diagnose again.")
-        if any("domains" in one for one in missing):
-            found.append("Next: give texts of more kinds with --data.")
-        return found
+    def _into(self, mergeable: Sequence[int], copies: Sequence[tuple[int, int]]) -> dict[int, int]:
+        """Streams that can go, and where to: a copy into the first of its like, others into the
+        main stream.
+        """
+        into: dict[int, int] = {}
+        for one, other in copies:
+            into.setdefault(other, into.get(one, one))
+        if self.evidence is not None:
+            main = self.evidence.cases[0].main
+            for one in mergeable:
+                into.setdefault(one, into.get(main, main))
+        return into
 
 
 def _rise_words(case: Case) -> str:
@@ -260,3 +291,8 @@ def _rise_words(case: Case) -> str:
         f"information shared with the main stream changes by {case.slope:+.3g} ± "
         f"{1.96 * case.slope_error:.2g} nats a depth"
     )
+
+
+def percent(share: float | None) -> str:
+    """``+1.20%``; a dash where it is not known."""
+    return "–" if share is None else without_sign_of_zero(f"{share:+.2%}")

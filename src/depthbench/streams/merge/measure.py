@@ -32,9 +32,12 @@ class Measured(Frozen):
     """Nats per token over all text."""
     loss_by_domain: dict[str, float]
     reads_per_second: float
-    """Tokens of forward passes."""
+    """Tokens of forward passes, median over rounds."""
+    reads_ends: tuple[float, float]
+    """Of the slowest and the fastest round."""
     trains_per_second: float
-    """Tokens of forward and backward passes."""
+    """Tokens of forward and backward passes, median over rounds."""
+    trains_ends: tuple[float, float]
     state_bytes: int
     """Of what travels between blocks, for one token."""
     kept_bytes: int
@@ -57,18 +60,24 @@ def measured(models: Sequence[Model], text: Text, course: Course) -> list[Measur
                 job[part]()
                 kept[part].append(time.perf_counter() - started)
     return [
-        _facts(
-            one,
-            text,
-            batch,
-            tokens / statistics.median(kept[0]),
-            tokens / statistics.median(kept[1]),
-        )
+        _facts(one, text, batch, *(_rate(tokens, seconds) for seconds in kept))
         for one, kept in zip(models, times, strict=True)
     ]
 
 
-def _facts(model: Model, text: Text, batch: Batch, reads: float, trains: float) -> Measured:
+def _rate(tokens: int, seconds: Sequence[float]) -> tuple[float, tuple[float, float]]:
+    """Median and ends over rounds, per second."""
+    ends = tokens / max(seconds), tokens / min(seconds)
+    return tokens / statistics.median(seconds), ends
+
+
+def _facts(
+    model: Model,
+    text: Text,
+    batch: Batch,
+    reads: tuple[float, tuple[float, float]],
+    trains: tuple[float, tuple[float, float]],
+) -> Measured:
     subject = OwnSubject(model, "measured")
     lab = Lab(subject, text, Alone(subject, text, Limits()))
     loss = Loss(lab, [], lab.batches)
@@ -85,8 +94,10 @@ def _facts(model: Model, text: Text, batch: Batch, reads: float, trains: float) 
         parameters=subject.facts.parameters,
         loss=loss.plain,
         loss_by_domain=by_domain,
-        reads_per_second=reads,
-        trains_per_second=trains,
+        reads_per_second=reads[0],
+        reads_ends=reads[1],
+        trains_per_second=trains[0],
+        trains_ends=trains[1],
         state_bytes=state // batch.tokens.numel(),
         kept_bytes=_kept(model, batch) // batch.tokens.numel(),
     )

@@ -138,7 +138,8 @@ def nearest_pairs(alike: Alike, fewer: int) -> dict[int, int]:
     count = len(far)
     if not 1 <= fewer < count:
         raise DepthbenchError(
-            f"streams = {fewer} must be 1 to {count - 1}, for the model has {count}"
+            f"into = {fewer} must be 1 to {count - 1}, for the model has {count} streams. Name "
+            "fewer with --into"
         )
     group = {one: one for one in range(count)}
     while len(set(group.values())) > fewer:

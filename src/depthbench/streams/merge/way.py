@@ -28,6 +28,8 @@ class Merging:
     """Of what a killed merge goes on from."""
     key: str
     hear: Hear = lambda step, loss: None
+    say: Callable[[str], None] = lambda _: None
+    """Hears what a killed merge cannot go on from."""
 
     @property
     def model(self) -> Model:
@@ -65,6 +67,7 @@ class Way(Frozen, ABC):
             folder=merging.folder,
             trained=trained,
             hear=merging.hear,
+            say=merging.say,
         )
 
     @abstractmethod

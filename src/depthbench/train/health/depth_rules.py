@@ -281,7 +281,12 @@ def spoken(where: str, places: Sequence[int]) -> str:
             parts[-1].append(place)
         else:
             parts.append([place])
-    names = [f"{p[0]} to {p[-1]}" if len(p) > 2 else " and ".join(map(str, p)) for p in parts]
+    # two in a row are named one by one: "to" is for more
+    names = [
+        name
+        for part in parts
+        for name in ([f"{part[0]} to {part[-1]}"] if len(part) > 2 else map(str, part))
+    ]
     text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{where}{'s' if len(places) > 1 else ''} {text}"
 
