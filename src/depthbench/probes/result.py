@@ -146,7 +146,7 @@ def value(one: float | np.floating[Any]) -> Value:
 
 def _read(one: float, digits: int) -> str:
     """To so many digits; a count of thousands in full."""
-    whole = 1e4 <= abs(one) < 1e12
+    whole = 1e3 <= abs(one) < 1e12
     return f"{one:,.0f}" if whole else without_sign_of_zero(f"{one:.{digits}g}")
 
 

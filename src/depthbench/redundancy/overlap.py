@@ -282,11 +282,12 @@ class Overlap(Probe):
         """Growth of the loss, and whether a part can go: on every kind of text."""
         change, limit = changes.every[place], f"{self.dispensable:.1%}"
         worst, where = changes.worst(place)
+        told = without_sign_of_zero(f"{change:+.2%}")
         if change >= self.dispensable:
-            return f"{change:+.2%} (needed: {limit} or more)"
+            return f"{told} (needed: {limit} or more)"
         if worst >= self.dispensable:
-            return f"{change:+.2%} (needed for {where}: {worst:+.2%}, {limit} or more)"
-        return f"{change:+.2%} (can go: under {limit})"
+            return f"{told} (needed for {where}: {worst:+.2%}, {limit} or more)"
+        return f"{told} (can go: under {limit})"
 
     def _empty(self, block: int, found: Measured) -> list[tuple[str, bool]]:
         size = found.sizes[block]

@@ -65,12 +65,14 @@ def retrained_ablation(
     batches = len(bench.lab().leading(len(singles)))
     told = {"about": bench.about, "batches": batches, "workers": workers, "hear": hear}
     rows = retrain(make, list(dict.fromkeys([*singles, *sets])), seeds, tune, folder, **told)
-    pairs = _suspected(rows, plan.chosen, spans, layers)
+    part = isinstance(asked, AblationPart)
+    # pairs are for the verdict, which a part is no evidence for
+    pairs = [] if part else _suspected(rows, plan.chosen, spans, layers)
     if pairs:
         known = {(row.removal, row.seed) for row in rows}
         more = retrain(make, pairs, seeds, tune, folder, **told)
         rows += [row for row in more if (row.removal, row.seed) not in known]
-    kind = RetrainedPart if isinstance(asked, AblationPart) else Retrained
+    kind = RetrainedPart if part else Retrained
     return kind(rows=tuple(rows), tune=tune, batches=batches)
 
 

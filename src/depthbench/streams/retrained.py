@@ -111,15 +111,15 @@ class Retrained(StreamsProbe):
     ) -> list[Finding]:
         """Curves over ranges, and numbers of all blocks."""
         key = "_".join(map(str, streams))
-        which = listed(names[one] for one in streams)
+        which = _spoken(streams, names)
         parts = [n for n in places if not _whole(sides.removals[n], layers)]
         parts = parts or (places if len(streams) == 1 else [])
         findings: list[Finding] = []
         if parts:
             starts = tuple(float(sides.removals[n].start) for n in parts)
-            words = f"stream {which} taken away from block {{}} on"
+            words = f"{which} taken away from block {{}} on"
             told = {"unit": PERCENT, "axis": "first block of the range", "places": starts}
-            told["group"] = f"Loss without stream {which}, by range of blocks"
+            told["group"] = f"Loss without {which}, by range of blocks"
             spread = sides.trained[parts]
             findings += [
                 Curve(
@@ -188,12 +188,12 @@ class Retrained(StreamsProbe):
         ]
         for n in _told(sides, layers):
             hard, trained = sides.hard[n], sides.trained[n].mean()
-            which = listed(names[each] for each in sides.removals[n].streams)
+            which = _spoken(sides.removals[n].streams, names)
             back = ""
             if sides.seeds >= SEEDS and hard > 0 and trained < AGAIN * hard:
                 back = " Training brings most of it back: present, but replaceable."
             said.append(
-                f"Without stream {which}{_where(sides.removals[n], layers)}: {hard:+.3g} % at "
+                f"Without {which}{_where(sides.removals[n], layers)}: {hard:+.3g} % at "
                 f"once, {trained:+.3g} % after training on ({sides.trained[n].min():+.3g} to "
                 f"{sides.trained[n].max():+.3g}).{back}"
             )
@@ -218,6 +218,10 @@ def _told(sides: Sides, layers: int) -> list[int]:
     return [n for n in every if _whole(sides.removals[n], layers)] or list(every)
 
 
+def _spoken(streams: Sequence[int], names: Sequence[str]) -> str:
+    return f"stream{'s' * (len(streams) > 1)} {listed(names[one] for one in streams)}"
+
+
 def _where(removal: Removal, layers: int) -> str:
     return "" if _whole(removal, layers) else f" in {span_words((removal.start, removal.stop))}"
 
@@ -227,7 +231,7 @@ def _numbers(sides: Sides, n: int, key: str, which: str, layers: int) -> list[Nu
     removal, each = sides.removals[n], sides.trained[n]
     whole = _whole(removal, layers)
     own = f"whole_{key}" if whole else f"{removal.start}_{removal.stop}_of_{key}"
-    title = f"Without stream {which}{_where(removal, layers)}"
+    title = f"Without {which}{_where(removal, layers)}"
     return [
         Number(
             name=f"hard_{own}", title=f"{title}, hard", unit=PERCENT, value=value(sides.hard[n])

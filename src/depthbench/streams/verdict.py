@@ -102,7 +102,7 @@ class Verdict(StreamsProbe):
                 f"too few seeds: re-trained with {self.evidence.seeds} of {self.seeds}"
                 if trains_on(subject)
                 else "not re-trained: only models of this package can be, so the first criterion "
-                "is of hard removal, which says too much"
+                "is of hard removal, which overstates"
             )
         if len(self.evidence.domains) < self.domains:
             found.append(f"too few domains: {len(self.evidence.domains)} of {self.domains}")
