@@ -7,13 +7,13 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from depthbench.machine import prepare_process
+from depthbench.machine import end_with_parent, prepare_process
 
 
 @contextmanager
 def pool_of(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes of one thread that each call ``begin(*given)`` first; Ctrl-C is for the one
-    that started them. They are ended at once where the work inside fails.
+    that started them, and they end with it. They are ended at once where the work inside fails.
     """
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_ready, initargs=(begin, given))
@@ -31,4 +31,5 @@ def pool_of(workers: int, begin: Callable[..., None], *given: Any) -> Iterator[P
 def _ready(begin: Callable[..., None], given: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare_process()
+    end_with_parent()
     begin(*given)

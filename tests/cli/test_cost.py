@@ -72,7 +72,7 @@ def test_bad_input_is_one_line(
     assert "did you mean 'prenorm'" in refusal(capsys, "cost", *TINY, "--designs", "prenom")
     assert "both given" in refusal(capsys, "cost", *TINY, "--family", "400m")
     assert "both given" in refusal(capsys, "cost", "runs/x", *TINY)
-    assert "--context = 'x'" in refusal(capsys, "cost", *TINY[:4], "--context", "x")
+    assert "context = 'x' is no number" in refusal(capsys, "cost", *TINY[:4], "--context", "x")
     assert "at least 1" in refusal(capsys, "cost", *TINY, "--ways", "0,2")
     assert "unknown dtype" in refusal(capsys, "cost", *TINY, "--dtype", "int8")
     assert "config.json" in refusal(capsys, "cost", str(tmp_path))

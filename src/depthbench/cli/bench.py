@@ -26,6 +26,7 @@ from depthbench.cli.cost_models import (
     models_of,
 )
 from depthbench.cli.options import AsJson, Seed
+from depthbench.cli.probe import count_of
 from depthbench.cli.shapes import numbers
 from depthbench.config import Frozen
 from depthbench.cost.calibrate import calibrate
@@ -38,7 +39,6 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.machine import choose_device, prepare_process
 from depthbench.nn.model import ModelConfig
-from depthbench.shapes import parse_count
 
 EXAMPLE = """Examples:
 
@@ -126,7 +126,7 @@ def bench(
         (
             one,
             BenchConfig(
-                context=parse_count(context, "--context"), tokens=tokens, batch=size, dtype=dtype,
+                context=count_of(context, "context"), tokens=tokens, batch=size, dtype=dtype,
                 device=device, warmup=warmup, repeats=repeats, seed=seed,
             ),
         )

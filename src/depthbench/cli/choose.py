@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from depthbench.cli.console import tell
+from depthbench.cli.cost_models import ServingDtype, dtype_on
 from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of
 from depthbench.cost.candidates import Candidate, Conditions, candidates_of
@@ -50,7 +51,6 @@ Served = Annotated[
 ]
 Context = Annotated[str, typer.Option("--context", help="Tokens of context: 4096, 32k = 32768.")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Sequences at once.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="Of weights and caches.")]
 Tolerance = Annotated[
     float, typer.Option("--tolerance", min=0, help="Share within which budgets are equal.")
 ]
@@ -91,8 +91,12 @@ def choose_command(
     """
     limits = _limits(max_params, max_kv, max_tpot, max_memory, max_ttft)
     wanted = None if predict is None else parse_count(predict, "predict")
+    spec = find_device(device)
     conditions = Conditions(
-        device=find_device(device), context=count_of(context, "context"), batch=batch, dtype=dtype
+        device=spec,
+        context=count_of(context, "context"),
+        batch=batch,
+        dtype=dtype_on(spec, dtype),
     )
     config = ChooseConfig.parse({"tolerance": tolerance}, "choose")
     found, left_out = candidates_of(_rows(studies), conditions)

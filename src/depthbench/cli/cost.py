@@ -29,6 +29,7 @@ from depthbench.cli.cost_models import (
     models_of,
 )
 from depthbench.cli.options import AsJson
+from depthbench.cli.probe import count_of
 from depthbench.cli.shapes import numbers, short
 from depthbench.cost.devices import DeviceSpec, find_device
 from depthbench.cost.explain import WORDS, Side, amount, difference, dominant, flops, ms
@@ -38,7 +39,6 @@ from depthbench.cost.predict import Split
 from depthbench.cost.training import products_on
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
-from depthbench.shapes import parse_count
 
 EXAMPLE = """Examples:
 
@@ -109,7 +109,7 @@ def cost(
     step = Training(sequences=sequences, length=length, products=products_on(spec, "auto"))
     shared = {
         "device": spec,
-        "context": parse_count(context, "--context"),
+        "context": count_of(context, "context"),
         "batch": batch,
         "dtype": number,
         "split": Split(tensor=tensor, pipeline=pipeline),

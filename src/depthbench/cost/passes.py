@@ -110,19 +110,24 @@ class Stage:
 
     def _begin(self, *held: Any) -> int:
         self.state = 0
-        self.model.zero_grad(set_to_none=True)
-        # what the last pass left in cycles is still alive for us, but would be in nobody's way
-        gc.collect()
         return self.recorder.start(*self.model.parameters(), *_tensors(held))
 
     def _end(self, before: int, kept: int) -> Pass:
         kernels = tuple(self.recorder.kernels)
-        return Pass(kernels, before, self.recorder.live.peak, kept, self.state)
+        found = Pass(kernels, before, self.recorder.live.peak, kept, self.state)
+        self.model.zero_grad(set_to_none=True)
+        gc.collect()
+        return found
 
     @contextmanager
     def _ready(self) -> Iterator[None]:
-        with self.mode, nullcontext() if self.fast else other_device():
-            yield
+        # so that what a pass leaves in cycles is found without a look at everything else
+        gc.freeze()
+        try:
+            with self.mode, nullcontext() if self.fast else other_device():
+                yield
+        finally:
+            gc.unfreeze()
 
     def _name_parts(self) -> None:
         model, name = self.model, self.recorder.name_part

@@ -72,7 +72,9 @@ def served(
     Raises `DepthbenchError` for a dtype that nothing is known of there.
     """
     device.check_dtype(dtype)
-    ledger, prefill, decode = _watched(model, dtype, device.kind == "cpu", context, batch)
+    ledger, prefill, decode = _watched(
+        model.model_dump_json(), dtype, device.kind == "cpu", context, batch
+    )
     shape = model.shape
     one = batch * shape.width * SIZES[dtype]
     return Served(
@@ -87,9 +89,10 @@ def served(
 
 @functools.lru_cache(maxsize=32)
 def _watched(
-    model: ModelConfig, dtype: str, fast: bool, context: int, batch: int
+    told: str, dtype: str, fast: bool, context: int, batch: int
 ) -> tuple[Ledger, Pass, Pass]:
-    """Kept, because several devices, splits and limits are often asked about."""
+    """Kept, because several devices, splits and limits are often asked about one model."""
+    model = ModelConfig.model_validate_json(told)
     return ledger_from(model, stage_of(model, dtype, fast), context, batch, dtype)
 
 

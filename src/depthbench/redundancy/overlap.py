@@ -21,6 +21,7 @@ from depthbench.probes.result import (
     curve,
     table,
     value,
+    without_sign_of_zero,
 )
 from depthbench.probes.subject import Subject
 from depthbench.redundancy.overlap_tasks import Alignments, Correlations, alignment
