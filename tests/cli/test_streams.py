@@ -12,12 +12,13 @@ import torch
 from depthbench.cli.app import execute
 from depthbench.data.config import DataConfig
 from depthbench.data.dataset import prepare
+from depthbench.errors import DepthbenchError
 from depthbench.probes.load import load
 from depthbench.probes.run import read_result
 from depthbench.probes.text import TextConfig
 from depthbench.streams.bench import open_bench
 from depthbench.streams.merge.plan import Alike
-from depthbench.streams.merge.run import merge
+from depthbench.streams.merge.run import check_free, merge
 from depthbench.streams.merge.weight import Weight
 from depthbench.streams.retrain import retrain
 from depthbench.streams.sites import Removal
@@ -53,6 +54,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         dataset = prepare(DataConfig.parse({"paths": paths}), folder / "cache")
         config = trial_config(dataset, design="hc", tokens=4096)
         Trial(config, dataset, folder / "run").run(lambda *_: None)
+    (folder / "few.txt").write_text("Hi there.\n", encoding="utf-8")
     return folder
 
 
@@ -129,6 +131,65 @@ def test_a_killed_merge_goes_on_to_the_same_weights(root: Path) -> None:
     assert steps == [4, 5, 6, 7, 8]
     assert resumed.weights_hash == whole.weights_hash
     assert resumed.training == whole.training
+    assert resumed.notes == ()
+
+    # killed behind the model, in front of the result
+    (root / "killed" / "merge.json").unlink()
+    with pytest.raises(DepthbenchError, match="exists and is not empty"):
+        check_free(root / "killed")
+    (root / "killed" / "going").mkdir()
+    (root / "killed" / ".merge.json.half").write_text("{", encoding="utf-8")
+    check_free(root / "killed")
+    assert merge(bench, way, {3: 1}, root / "killed", samples=8).training == whole.training
+    assert load(root / "killed").facts.weights_hash == whole.weights_hash
+    (root / "killed" / "going").mkdir()
+    (root / "killed" / "notes.txt").touch()
+    with pytest.raises(DepthbenchError, match="exists and is not empty"):
+        check_free(root / "killed")
+
+    result = read_result(root / "whole" / "streams" / "merge.json")
+    assert result.number("loss_before").value == whole.before.loss
+    assert result.number("loss.a_after").value == whole.after.loss_by_domain["a"]
+    for name, rate, ends in (
+        ("reads_after", whole.after.reads_per_second, whole.after.reads_ends),
+        ("trains_before", whole.before.trains_per_second, whole.before.trains_ends),
+    ):
+        number = result.number(name)
+        assert (number.value, number.low, number.high) == (rate, *ends)
+        assert ends[0] <= rate <= ends[1]
+    assert result.subject.weights_hash == whole.weights_hash
+    assert result.subject.streams == 3
+
+
+def test_a_merge_says_what_it_cannot_go_on_from(root: Path) -> None:
+    bench = open_bench("run", TextConfig(tokens=512, length=32))
+    way = Weight(tune=TuneConfig(steps=4, rate=0.2, warmup=1, save_every=2))
+
+    def die(step: int, loss: float) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        merge(bench, way, {3: 1}, root / "cut", samples=8, hear=die)
+    [weights] = (root / "cut" / "going").glob("step-*/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-100])
+    said: list[str] = []
+    steps: list[int] = []
+    found = merge(
+        bench,
+        way,
+        {3: 1},
+        root / "cut",
+        samples=8,
+        hear=lambda step, _: steps.append(step),
+        say=said.append,
+    )
+    assert steps == [1, 2, 3, 4]
+    [words] = said
+    assert "step-000002 was altered" in words
+    assert words.endswith("training on goes on from step 0")
+    assert found.notes == (words,)
+    assert read_result(root / "cut" / "streams" / "merge.json").words[-1] == words
 
 
 def test_retraining_is_kept_and_leaves_the_model_alone(root: Path) -> None:
@@ -187,6 +248,38 @@ def test_retraining_is_kept_and_leaves_the_model_alone(root: Path) -> None:
         (["diagnose", "run", "--tokens", "256", "--samples", "3"], "sample.tokens = 3"),
         (["diagnose", "run", "--megabytes", "0.01"], "megabytes = 0.01 holds"),
         (["diagnose", "nothing-here"], "nothing-here"),
+        (
+            ["diagnose", "run", "--workers", "0"],
+            "greater than or equal to 1, not 0. See",
+        ),
+        (
+            ["merge", "run", "--out", "x", "--into", "2", "--pairs", "3:1"],
+            "2 and --pairs 3:1",
+        ),
+        (["merge", "owner/model", "--out", "x", "--into", "2"], "known. Name the folder of a run"),
+        (["ablate", "owner/model", "--retrain"], "Leave --retrain out, or name the folder"),
+        (
+            ["ablate", "run", "--steps", "5", "--seeds", "2"],
+            "2 --steps 5: nothing is trained",
+        ),
+        (["ablate", "run", "--rate", "0.1"], "--rate 0.1: nothing is trained without --retrain"),
+        (["ablate", "run", "--keep", "0,1,2,3"], "keep = '0,1,2,3' names all 4 streams"),
+        (["ablate", "run", "--tokens", "128"], "tokens = 128: more than 256 are needed"),
+        (
+            ["ablate", "run", "--data", "few.txt"],
+            "has 10 tokens that can be looked at",
+        ),
+        (
+            ["diagnose", "run", "--data", "few.txt"],
+            "needed. Give more documents with --data",
+        ),
+        (["merge", "run", "--out", "x", "--into", "2", "--data", "few.txt"], "has 10 tokens"),
+        (
+            ["diagnose", "run", "--tokens", "16k", "--length", "8", "--data", "a/1.txt"],
+            "Give more documents with --data, or read more of each with a larger --length",
+        ),
+        (["diagnose", "run", "--tokens", "258", "--length", "64"], "tokens = 258: ask for more"),
+        (["report", "nothing/here"], "nothing/here is not there"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str, capsys: Capture) -> None:

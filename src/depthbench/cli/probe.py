@@ -277,7 +277,7 @@ def numbers_table(results: Sequence[ProbeResult]) -> Table:
     every = [one for result in results for one in result.findings if isinstance(one, Number)]
     other = any(one.span for one in every)
     for heading in ("value", "95 % interval" + ", or as said" * other, "unit"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=heading != "unit")
     for result in results:
         for one in result.findings:
             if isinstance(one, Number):

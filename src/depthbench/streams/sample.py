@@ -86,7 +86,8 @@ class Sample:
                 f"streams of width {facts.width} ({each:,} bytes a token); {FEWEST} are "
                 f"needed. Allow at least {FEWEST * each / 2**20:.2g} MB"
             )
-        self.every = max(1, -(-predicted // most))
+        # a text that is little longer than what is asked for is not halved to less than is needed
+        self.every = max(1, min(-(-predicted // most), predicted // FEWEST))
         self.labels: Labels = labels_of(lab.text, self.every, config.classes)
         if self.labels.count < FEWEST:
             raise too_short(lab.text.facts, self.labels.count)
