@@ -111,6 +111,7 @@ def test_tied_copies_are_found_and_merged_without_loss(copied: Bench, tmp_path: 
     said = " ".join(verdict.words)
     assert "Streams 2 and 3 are multiples of each other at every site" in said
     assert "Stream 3 is a copy and can be merged in closed form" in said
+    assert "streams merge planted --pairs 3:2 --way copies --out smaller" in said
     assert verdict.number("mergeable").value is not None
     merged = merge(copied, Copies(), {3: 2}, tmp_path / "out")
     assert merged.after.loss == pytest.approx(merged.before.loss, abs=1e-5)

@@ -312,6 +312,7 @@ def test_places_in_words() -> None:
     assert spoken("block", [0, 1]) == "blocks 0 and 1"
     assert spoken("site", [0, 1, 2, 5]) == "sites 0 to 2 and 5"
     assert spoken("state", [1, 3, 4, 5, 9]) == "states 1, 3 to 5 and 9"
+    assert spoken("expert", [0, 2, 3, 5, 6]) == "experts 0, 2, 3, 5 and 6"
 
 
 def test_the_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
