@@ -54,11 +54,14 @@ def test_rows_are_the_ledgers_and_the_deep_one_waits_for_its_calls(
 def test_the_table_names_its_device_and_where_the_numbers_are_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert execute(["cost", *TINY, "--device", "a100", "--graphs", "--workers", "1"]) == 0
+    given = ["--device", "a100", "--graphs", "--parts", "--workers", "1"]
+    assert execute(["cost", *TINY, *given]) == 0
     printed = capsys.readouterr().out
     assert "32 tokens, batch 1, bfloat16, a100, graphs" in printed
     assert "Device: a100, graphs, data sheet" in printed
     assert "not measured here" in printed
+    for part in ("projections", "attention", "head", "norms", "element-wise", "design", "all"):
+        assert f"\n{part} " in printed
 
 
 def test_bad_input_is_one_line(

@@ -160,7 +160,8 @@ def test_parts_add_up_and_the_decoded_token_is_counted_by_hand() -> None:
     norms = (2 * layers + 1) * d
     once = layers * block + norms + SHAPE.vocab * d + BATCH * d
     assert found.decode.weight_bytes == 4 * once
-    assert found.decode.intensity == found.decode.total.flops / found.decode.total.bytes
+    whole = found.decode.total
+    assert whole.intensity == whole.flops / whole.bytes
     assert found.decode.peak_bytes > found.memory.weights + found.cache.total
 
 

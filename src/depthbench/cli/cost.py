@@ -35,6 +35,7 @@ from depthbench.cost.devices import DeviceSpec, find_device
 from depthbench.cost.explain import WORDS, Side, amount, difference, dominant, flops, ms
 from depthbench.cost.grid import GridRow, Job, Training, rows_of
 from depthbench.cost.growth import Growth, growth
+from depthbench.cost.ledger import Cost
 from depthbench.cost.predict import Split
 from depthbench.cost.training import products_on
 from depthbench.errors import DepthbenchError
@@ -62,6 +63,7 @@ Sequences = Annotated[int, typer.Option("--sequences", min=1, help="In a trainin
 Length = Annotated[int, typer.Option("--length", min=2, help="Tokens of a training sequence.")]
 Ways = Annotated[str, typer.Option("--ways", help="Devices that share a training step's memory.")]
 Grow = Annotated[bool, typer.Option("--growth", help="Fit exponents in layers, width, context.")]
+ByPart = Annotated[bool, typer.Option("--parts", help="Also each part of prompt and token.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for cost.json and figures.")]
 
@@ -93,6 +95,7 @@ def cost(
     sequences: Sequences = 8,
     length: Length = 1024,
     ways: Ways = "1,2,4,8",
+    by_part: ByPart = False,
     grow: Grow = False,
     workers: Workers = 2,
     out: Out = None,
@@ -133,7 +136,7 @@ def cost(
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
-    _show(rows, spec, split_ways, grown)
+    _show(rows, spec, split_ways, grown, by_part)
     if out is not None:
         typer.echo(f"Written: {out / 'cost.json'}, {out / 'cost.png'}")
 
@@ -160,6 +163,8 @@ def _record(row: GridRow, ways: Sequence[int]) -> dict[str, Any]:
     found = row.served
     record = {
         **row.resolved(),
+        "prefill_intensity": found.ledger.prefill.total.intensity,
+        "decode_intensity": found.ledger.decode.total.intensity,
         "ttft_seconds": found.ttft,
         "tpot_seconds": found.tpot,
         "tokens_per_second": found.tokens_per_second,
@@ -201,9 +206,12 @@ def _show(
     device: DeviceSpec,
     ways: Sequence[int],
     grown: dict[str, list[Growth]],
+    by_part: bool,
 ) -> None:
     console = wide_console(WIDE)
     console.print(serving_table(rows))
+    for row in rows if by_part else ():
+        console.print(parts_table(row))
     if rows[0].training is not None:
         console.print(training_table(rows, ways))
     if grown:
@@ -240,6 +248,24 @@ def serving_table(rows: Sequence[GridRow]) -> Table:
             amount(ledger.decode.weight_bytes),
         )
     return table
+
+
+def parts_table(row: GridRow) -> Table:
+    """Where the prompt's and the token's operations and bytes are."""
+    shape, ledger = row.model.shape, row.served.ledger
+    names = ("part", "prompt", "bytes", "kernels", "FLOP/byte", "token", "bytes", "kernels",
+             "FLOP/byte")  # fmt: skip
+    table = _table(f"{row.label}, {shape.layers} layers of width {shape.width}", names)
+    passes = (ledger.prefill, ledger.decode)
+    for name in ledger.prefill.parts:
+        cells = [_cells(one.parts[name]) if name in one.parts else ["–"] * 4 for one in passes]
+        table.add_row(name, *cells[0], *cells[1])
+    table.add_row("all", *_cells(ledger.prefill.total), *_cells(ledger.decode.total))
+    return table
+
+
+def _cells(one: Cost) -> list[str]:
+    return [flops(one.flops), amount(one.bytes), str(one.kernels), f"{one.intensity:.3g}"]
 
 
 def training_table(rows: Sequence[GridRow], ways: Sequence[int]) -> Table:

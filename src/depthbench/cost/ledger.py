@@ -42,6 +42,11 @@ class Cost(Frozen):
     kernels: int
     """One after another."""
 
+    @property
+    def intensity(self) -> float:
+        """FLOPs for each byte that is read or written."""
+        return self.flops / self.bytes
+
 
 class PassCost(Frozen):
     """Of one prefill, one decoded token of every sequence, or one training step."""
@@ -58,11 +63,6 @@ class PassCost(Frozen):
     """Of what the design carries between blocks: its streams, sources or entries over depth."""
     kept_bytes: int = 0
     """That a forward keeps for its backward, parameters left out."""
-
-    @property
-    def intensity(self) -> float:
-        """FLOPs for each byte."""
-        return self.total.flops / self.total.bytes
 
 
 class CacheCost(Frozen):
