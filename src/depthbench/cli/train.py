@@ -32,6 +32,8 @@ depthbench train design=hc shape.layers=8 shape.width=64 train.tokens=2e6
 
 depthbench train mine.toml train.save_every=100 --resume never
 
+depthbench train --init runs/converted data.paths=["mine.txt"] data.tokenizer=runs/converted
+
 torchrun --nproc_per_node 2 -m depthbench train design=attnres parallel=fsdp
 """
 
@@ -52,6 +54,10 @@ def train(
     resume: Annotated[
         str, typer.Option("--resume", help="auto, never, or the folder of a checkpoint.")
     ] = "auto",
+    init: Annotated[
+        str | None,
+        typer.Option("--init", help="Folder of a run or a converted model to begin with."),
+    ] = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")] = None,
     compile_blocks: Annotated[
@@ -67,6 +73,7 @@ def train(
     the exit code is 0, and the result's status says so.
     """
     given = [*(settings or []), *(["train.compile=true"] if compile_blocks else [])]
+    given += [] if init is None else [f"init={json.dumps(init)}"]
     try:
         signal.signal(signal.SIGTERM, interrupt)
         prepare_process()

@@ -1,5 +1,6 @@
 """Models of this package as probes see them."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -163,7 +164,7 @@ class TrialForm(Form):
 
     def write(self, model: Model, folder: Path) -> None:
         config = self.config.model_copy(update={"model": model.config})
-        write_atomic(folder / "config.json", config.model_dump_json(indent=1) + "\n")
+        write_atomic(folder / "config.json", json.dumps(config.resolved(), indent=1) + "\n")
         tensors = {"model": dict(model.state_dict())}
         save(folder / "checkpoints", 0, config.id, tensors, {})
 

@@ -4,9 +4,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from depthbench.config import Frozen, digest_of
 from depthbench.data.config import DataConfig
@@ -21,7 +21,9 @@ from depthbench.nn.parametrization import Parametrization
 from depthbench.study.config import LearningRate, Sizes
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row
+from depthbench.train.checkpoint import Checkpoint
 from depthbench.train.config import TrainConfig, TrialConfig, told
+from depthbench.train.load import config_of, weights_of
 from depthbench.train.loop import Report, Trial
 from depthbench.train.outcome import Outcome
 from depthbench.train.status import StatusFile
@@ -55,22 +57,45 @@ class RunConfig(Frozen):
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """How the model lies on the processes that ``torchrun`` starts: whole in each, or in parts.
     It changes no result but for rounding, so a run may go on with the other."""
+    init: str | None = None
+    """Folder of a trial, or of a converted model, whose model and weights training begins with."""
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        fixed = {"design", "shape", "backbone", "parametrization"} & self.model_fields_set
+        if self.init is not None and fixed:
+            raise ValueError(
+                f"init = '{self.init}' fixes {sorted(fixed)[0]} too: remove one of the two"
+            )
+        return self
+
+    def beginning(self) -> Checkpoint | None:
+        """What `init` names. Raises `DepthbenchError` if that holds no weights."""
+        return None if self.init is None else weights_of(Path(self.init))
 
     def trial(self, dataset: Dataset) -> TrialConfig:
         """The trial on this data; raises `DepthbenchError` for what does not fit together."""
-        model = ModelConfig(
-            shape=self.shape.shape(dataset.vocab, "shape"),
-            design=self.design,
-            backbone=self.backbone,
-            parametrization=self.parametrization,
-            marks=told(self.train, self.design, dataset.manifest.marks),
-        )
+        model, weights = self._model(dataset), self.beginning()
         return TrialConfig(
             model=model,
+            weights=None if weights is None else weights.digest("model"),
             train=self.train,
             data_hash=dataset.manifest.hash,
             learning_rate=self.learning_rate,
             seed=self.seed,
+        )
+
+    def _model(self, dataset: Dataset) -> ModelConfig:
+        marks = dataset.manifest.marks
+        if self.init is not None:
+            given = config_of(Path(self.init)).model
+            return given.model_copy(update={"marks": told(self.train, given.design, marks)})
+        return ModelConfig(
+            shape=self.shape.shape(dataset.vocab, "shape"),
+            design=self.design,
+            backbone=self.backbone,
+            parametrization=self.parametrization,
+            marks=told(self.train, self.design, marks),
         )
 
 
@@ -93,7 +118,8 @@ def train_single(
     """
     started = time.perf_counter()
     hearing = [StatusFile(), *listeners(log)]
-    trial = Trial(config.trial(dataset), dataset, folder, hearing, team=team)
+    weights = config.beginning()
+    trial = Trial(config.trial(dataset), dataset, folder, hearing, team=team, weights=weights)
     if trial.team.main:
         if resume is not False:
             _check_same(folder, trial.config)
@@ -106,7 +132,7 @@ def train_single(
         dataset,
         outcome,
         study=config.name,
-        label=label_of(config.design),
+        label=label_of(trial.config.model.design),
         phase="single",
         reason=None,
         seconds=time.perf_counter() - started,

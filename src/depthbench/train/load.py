@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 
 from depthbench.errors import DepthbenchError
 from depthbench.nn.model import Model
-from depthbench.train.checkpoint import last
+from depthbench.train.checkpoint import Checkpoint, last
 from depthbench.train.config import TrialConfig
 
 
@@ -16,16 +16,7 @@ def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
 
     Raises `DepthbenchError` if the folder is no trial, has no weights, or they do not fit.
     """
-    config = config_of(folder)
-    try:
-        found = last(folder / "checkpoints")
-    except DepthbenchError as error:
-        raise DepthbenchError(f"{error}. Train the trial again") from None
-    if found is None:
-        raise DepthbenchError(
-            f"{folder} holds no weights: the trial is not finished, has diverged, or ran with "
-            "train.save_model = false. Train it again with save_model = true"
-        )
+    config, found = config_of(folder), weights_of(folder)
     model = Model.on_meta(config.model)
     try:
         model.load_state_dict(found.tensors("model"), assign=True)
@@ -37,6 +28,20 @@ def load_trial(folder: Path) -> tuple[Model, TrialConfig]:
     if config.train.document_mask:
         model.keep_documents_apart()
     return model.eval(), config
+
+
+def weights_of(folder: Path) -> Checkpoint:
+    """The last checkpoint of the trial in ``folder``. Raises `DepthbenchError` without one."""
+    try:
+        found = last(folder / "checkpoints")
+    except DepthbenchError as error:
+        raise DepthbenchError(f"{error}. Train the trial again") from None
+    if found is None:
+        raise DepthbenchError(
+            f"{folder} holds no weights: the trial is not finished, has diverged, or ran with "
+            "train.save_model = false. Train it again with save_model = true"
+        )
+    return found
 
 
 def config_of(folder: Path) -> TrialConfig:

@@ -1,5 +1,6 @@
 """One trial: train a model on a dataset, watch it, and say how it ended."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -51,8 +52,10 @@ class Trial:
         folder: Path,
         listeners: Sequence[Listener] = (),
         team: Team | None = None,
+        weights: Checkpoint | None = None,
     ) -> None:
-        """``team``: the processes that train it together; this one alone unless given.
+        """``team``: the processes that train it together; this one alone unless given. ``weights``:
+        of a model that training begins with, as the config says.
 
         Raises `DepthbenchError` if data and model do not fit together.
         """
@@ -64,6 +67,7 @@ class Trial:
             )
         self.config, self.folder = config, folder
         self.team = team or Solo()
+        self.weights = weights
         self.learner = Learner(config, dataset, self.team)
         self.notes = self.team.notes()
         self.monitor = Monitor(config.train, folder)
@@ -98,7 +102,7 @@ class Trial:
         """
         if self.team.main:
             make_folder(self.folder)
-            text = self.config.model_dump_json(indent=2) + "\n"
+            text = json.dumps(self.config.resolved(), indent=2) + "\n"
             write_atomic(self.folder / "config.json", text)
         self._begin(resume)
         outcome = self._train(report, stop)
@@ -147,6 +151,9 @@ class Trial:
             # what the process drew before must not show in what it saves
             torch.manual_seed(self.config.seed % 2**63)
             self._remove()
+            if self.weights is not None:
+                model = self.learner.model
+                model.load_state_dict(self.team.read(self.weights, "model", model.state_dict().get))
         else:
             found = read(path)
             count = found.manifest.state["records"]

@@ -1,0 +1,67 @@
+"""`depthbench train --init`: training that begins with the weights of another run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from depthbench.cli.app import execute
+from depthbench.designs import parse_design
+from depthbench.hub.upcycle import upcycled
+from depthbench.probes.own import TrialForm
+from depthbench.train.load import load_trial
+from tests.cli.test_train import SHORT, _cache, _signals, arguments, root
+
+__all__ = ["_cache", "_signals", "root"]
+
+TRAIN = [one for one in SHORT if one.startswith("train.")]
+
+
+def go_on(root: Path, out: Path, init: Path, *more: str) -> list[str]:
+    given = [f'data.paths=["{root / "words.txt"}"]', *TRAIN, "learning_rate=1e-4", *more]
+    return ["train", *given, "--init", str(init), "--out", str(out)]
+
+
+def losses(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [one for one in map(json.loads, lines) if "train_loss" in one]
+
+
+def test_another_design_goes_on_where_the_first_ended(root: Path, tmp_path: Path) -> None:
+    assert execute(arguments(root, tmp_path / "a", "learning_rate=1e-2")) == 0
+    first = tmp_path / "a" / "run"
+    model, config = load_trial(first)
+    TrialForm(config).write(upcycled(model, parse_design("hc")), tmp_path / "hc")
+    assert execute(go_on(root, tmp_path / "b", first)) == 0
+    assert execute(go_on(root, tmp_path / "c", tmp_path / "hc")) == 0
+    plain, streams = (losses(tmp_path / one / "run") for one in ("b", "c"))
+    # bfloat16 products, where the machine has them, round the same sums in another order
+    assert streams[0]["train_loss"] == pytest.approx(plain[0]["train_loss"], abs=0.02)
+    assert plain[0]["train_loss"] < losses(first)[0]["train_loss"] - 0.2
+    result = json.loads((tmp_path / "c" / "run" / "result.json").read_text())
+    assert result["label"] == "hc"
+    assert result["config"]["weights"]
+    told = json.loads((tmp_path / "b" / "run" / "result.json").read_text())["config"]["weights"]
+    assert told != result["config"]["weights"]
+    assert "weights" not in json.loads((first / "config.json").read_text())
+
+
+def test_the_same_command_goes_on_and_others_are_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(arguments(root, tmp_path / "a")) == 0
+    first = tmp_path / "a" / "run"
+    assert execute(go_on(root, tmp_path / "b", first)) == 0
+    before = (tmp_path / "b" / "run" / "metrics.jsonl").read_text()
+    assert execute(go_on(root, tmp_path / "b", first)) == 0
+    assert (tmp_path / "b" / "run" / "metrics.jsonl").read_text() == before
+    capsys.readouterr()
+    for more, said in {
+        "design=hc": "fixes design too",
+        "shape.layers=2": "fixes shape too",
+    }.items():
+        assert execute(go_on(root, tmp_path / "c", first, more)) == 2
+        assert said in capsys.readouterr().err
+    assert execute(go_on(root, tmp_path / "c", tmp_path)) == 2
+    assert "config.json" in capsys.readouterr().err
