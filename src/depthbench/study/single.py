@@ -118,8 +118,8 @@ def train_single(
     """
     started = time.perf_counter()
     hearing = [StatusFile(), *listeners(log)]
-    weights = config.beginning()
-    trial = Trial(config.trial(dataset), dataset, folder, hearing, team=team, weights=weights)
+    given, weights = config.trial(dataset), config.beginning()
+    trial = Trial(given, dataset, folder, hearing, team=team, weights=weights)
     if trial.team.main:
         if resume is not False:
             _check_same(folder, trial.config)
