@@ -22,7 +22,7 @@ from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.own import OwnSubject
 from depthbench.probes.probe import LackingError
 from depthbench.probes.program import plain, silent
-from depthbench.probes.result import ProbeResult
+from depthbench.probes.result import ProbeResult, without_sign_of_zero
 from depthbench.probes.subject import Call
 from depthbench.probes.text import Text
 from depthbench.probes.walk import Walker
@@ -269,7 +269,8 @@ def test_a_part_that_repeats_low_frequencies() -> None:
     assert f"{cost:+.2f}%" == "-0.00%"
     assert "without it the loss changes by 0.00% (can go: under 0.2%)" in result.words[0]
     total = result.number("without_states_all").value
-    assert f"without the state-space part by {total:+.2f}% (can go: under" in result.words[-1]
+    told = without_sign_of_zero(f"{total:+.2f}%")
+    assert f"without the state-space part by {told} (can go: under" in result.words[-1]
 
 
 def test_a_part_that_takes_low_frequencies_back() -> None:
