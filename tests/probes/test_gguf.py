@@ -27,7 +27,7 @@ from depthbench.probes.lens import Lens
 from depthbench.probes.load import Opened, Parts, load, open_model
 from depthbench.probes.loss import token_losses
 from depthbench.probes.measures import Loss
-from depthbench.probes.pretrained import Place, _tokenizer, quiet
+from depthbench.probes.pretrained import Place, quiet, tokenizer_at
 from depthbench.probes.pretrained_text import coder_of
 from depthbench.probes.program import swap
 from depthbench.probes.text import TextConfig
@@ -211,7 +211,7 @@ def test_losses_of_the_real_model(opened: Opened) -> None:
     path = smollm()
     assert path is not None
     with quiet():
-        coder = coder_of(_tokenizer(Place("smollm", path.parent, path.name)), "smollm")
+        coder = coder_of(tokenizer_at(Place("smollm", path.parent, path.name)), "smollm")
     for words, loss in (
         ("The capital of France is Paris, and the capital of Germany is Berlin.", 1.715),
         ("colorless green ideas sleep furiously the of and to", 9.210),

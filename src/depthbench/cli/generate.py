@@ -9,8 +9,12 @@ import typer
 
 from depthbench.data.dataset import default_cache, find_dataset
 from depthbench.data.sources import Document
+from depthbench.data.tokenizer import HUB_FILE, Tokenizer
+from depthbench.errors import DepthbenchError
+from depthbench.hub.own_folder import is_own
 from depthbench.machine import choose_device, prepare_process
 from depthbench.nn.generate import Sampling, generate
+from depthbench.nn.model import Model
 from depthbench.train.load import load_trial
 
 EXAMPLE = """Example:
@@ -25,7 +29,10 @@ def register(app: typer.Typer) -> None:
 
 
 def text(
-    trial: Annotated[Path, typer.Argument(help="Folder of a trial, with its weights.")],
+    trial: Annotated[
+        Path,
+        typer.Argument(help="Folder of a trial, with its weights, or of depthbench convert."),
+    ],
     prompt: Annotated[str, typer.Option("--prompt", help="What to continue.")] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="New tokens at most.")] = 200,
     temperature: Annotated[
@@ -43,9 +50,7 @@ def text(
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}, "sampling"
     )
     place = choose_device(device)
-    model, config = load_trial(trial)
-    dataset = find_dataset(config.data_hash, default_cache())
-    coder = dataset.tokenizer()
+    model, coder = _opened(trial)
     given = coder.encode(Document("the prompt", prompt.encode(errors="surrogateescape")))
     start = [coder.document, *given.ids.tolist()]
     found = generate(
@@ -64,3 +69,20 @@ def text(
         typer.echo(json.dumps(answer | {"sampling": sampling.resolved()}, ensure_ascii=False))
     else:
         typer.echo(prompt + said)
+
+
+def _opened(folder: Path) -> tuple[Model, Tokenizer]:
+    """The model and its tokenizer: a trial's, or those of a folder for transformers."""
+    if (folder / "checkpoints").is_dir() or not is_own(folder):
+        model, config = load_trial(folder)
+        return model, find_dataset(config.data_hash, default_cache()).tokenizer()
+    # transformers takes seconds to import
+    from depthbench.hub.own_folder import read_own
+    from depthbench.probes.pretrained_text import coder_of
+
+    model, tokenizer = read_own(folder, torch.float32)
+    if tokenizer is None:
+        raise DepthbenchError(
+            f"{folder} holds no tokenizer. Save the {HUB_FILE} that it was trained with there"
+        )
+    return model, coder_of(tokenizer, str(folder))

@@ -47,7 +47,9 @@ class Attention(Branch):
         depth: Depth | None = None,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
-        if fast(x) and memory is None and context.mask is None:
+        # an adapter around the product has more to it than the matrix
+        plain = isinstance(self.qkv, Projection)
+        if fast(x) and memory is None and context.mask is None and plain:
             return self._reordered(x, context, depth)
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
         exact = memory is None and x.device.type == "cpu"

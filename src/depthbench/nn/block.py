@@ -28,6 +28,8 @@ class Trace:
     routes: list[tuple[int, Route]] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     """Of every router, in order."""
+    read: Tensor | None = None
+    """What the head reads: the final norm of the readout."""
 
 
 class Block(nn.Module):

@@ -112,13 +112,13 @@ class Model(nn.Module):
         padding: Int[Tensor, "b"] | None = None,
         loads: list[Load] | None = None,
         finish: Finish | None = None,
-    ) -> Float[Tensor, "b t v"] | Float[Tensor, "b t"] | Float[Tensor, ""]:
+    ) -> Float[Tensor, "b kept v"] | Float[Tensor, "b t"] | Float[Tensor, ""]:
         """Logits of the next token.
 
         ``program`` names the blocks to run, in order; ``tap`` edits branch outputs; ``trace``
         collects depth states and routes; ``padding`` counts the tokens on the left of each
         sequence that are no text (their logits mean nothing); ``loads`` collects what routers did;
-        ``finish`` makes something else of what the head reads.
+        ``finish`` makes something else of what the head reads, or keeps fewer positions.
         """
         order = range(self.config.shape.layers) if program is None else self._checked(program)
         cos, sin = self._rotary(tokens.shape[1])
@@ -147,16 +147,22 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def step(
-        self, tokens: Int[Tensor, "b t"], cache: Cache, *, last: bool = False
+        self,
+        tokens: Int[Tensor, "b t"],
+        cache: Cache,
+        *,
+        last: bool = False,
+        trace: Trace | None = None,
     ) -> Float[Tensor, "b t_or_1 v"]:
         """Logits of the next ``t`` tokens of sequences whose earlier tokens ``cache`` holds.
 
         They equal `forward`'s on the whole sequences. ``last`` leaves all positions but the last
-        out of the head. Raises `DepthbenchError` if the cache has no room for them.
+        out of the head; ``trace`` collects as in `forward`. Raises
+        `DepthbenchError` if the cache has no room for them.
         """
         self._fits(tokens, cache)
         context = self._context(tokens, cache.cos, cache.sin, padding=cache.padding, cache=cache)
-        hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, None)
+        hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, trace)
         cache.length += tokens.shape[1]
         return self.head(hidden[:, -1:] if last else hidden, self.embed.weight)
 
@@ -247,7 +253,10 @@ class Model(nn.Module):
                 state = self.blocks[number](state, context, tap, trace)
             if trace is not None:
                 trace.depth_states.append(self.design.depth_state(state))
-        return self.final_norm(self.design.readout(state))
+        hidden = self.final_norm(self.design.readout(state))
+        if trace is not None:
+            trace.read = hidden
+        return hidden
 
     def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
         weight = self.embed.weight

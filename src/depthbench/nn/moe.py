@@ -13,7 +13,7 @@ from depthbench.nn.branch import Backbone, Branch, Context, Depth, Load
 from depthbench.nn.cache import Memory
 from depthbench.nn.fast_swiglu import gate_fast, gate_plain
 from depthbench.nn.kernels import eager, fast
-from depthbench.nn.parameters import Projection, Start
+from depthbench.nn.parameters import Projection, Start, matrix_of
 from depthbench.nn.precision import at_least_float32, full_precision
 from depthbench.nn.work import Work
 from depthbench.shapes import Shape
@@ -86,7 +86,9 @@ class RoutedExperts(Branch):
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], None]:
         with full_precision(x):
-            logits = functional.linear(at_least_float32(x), at_least_float32(self.router.weight))
+            logits = functional.linear(
+                at_least_float32(x), at_least_float32(matrix_of(self.router))
+            )
             probabilities = torch.softmax(logits, dim=-1)
         weights, chosen = probabilities.topk(self.config.top_k, dim=-1)
         if self.config.renormalise:
@@ -116,8 +118,8 @@ class RoutedExperts(Branch):
         sizes = torch.bincount(chosen.flatten(), minlength=experts).tolist()
         rows = x.index_select(0, token).split(sizes)
         scales = weights.flatten().index_select(0, order).unsqueeze(-1).split(sizes)
-        gate_up = self.gate_up.weight.unflatten(0, (experts, -1)).unbind(0)
-        down = self.down.weight.unflatten(1, (experts, -1)).unbind(1)
+        gate_up = matrix_of(self.gate_up).unflatten(0, (experts, -1)).unbind(0)
+        down = matrix_of(self.down).unflatten(1, (experts, -1)).unbind(1)
         gate = gate_fast if fast(x) else gate_plain
         parts = []
         for row, scale, into, out in zip(rows, scales, gate_up, down, strict=True):

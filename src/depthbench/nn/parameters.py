@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from depthbench.errors import DepthbenchError
+
 Fill = Callable[[Tensor, torch.Generator], None]
 
 
@@ -126,17 +128,32 @@ def decayed(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     return with_decay, without
 
 
-class Projection(Parametrised):
-    """``x Wᵀ`` without bias; the rows of ``W`` may be runs that start at different scales."""
+class Projection(Parametrised, nn.Linear):
+    """``x Wᵀ`` without bias; the rows of ``W`` may be runs that start at different scales.
+
+    It is an `nn.Linear` so that adapters such as LoRA can stand around it.
+    """
 
     def __init__(self, width_in: int, rows: Sequence[tuple[int, float]]) -> None:
         """``rows``: (number of output features, std at the start) of each run."""
-        super().__init__()
+        super().__init__(width_in, sum(n for n, _ in rows), bias=False)
         self.rows = tuple(rows)
-        self.weight = nn.Parameter(torch.empty(sum(n for n, _ in rows), width_in))
+
+    def reset_parameters(self) -> None:
+        """Nothing: `starts` says how it starts."""
 
     def starts(self) -> dict[str, Start]:
         return {"weight": normal_rows(self.rows)}
 
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight)
+
+def matrix_of(projection: nn.Module) -> Tensor:
+    """The matrix of a product that is written out elsewhere.
+
+    Raises `DepthbenchError` where something else stands for the projection: its part would be lost.
+    """
+    if isinstance(projection, Projection):
+        return projection.weight
+    raise DepthbenchError(
+        f"a {type(projection).__name__} stands for a matrix of routed experts, which are computed "
+        "from the matrix itself. Leave experts and routers out, such as target_modules=['qkv', 'o']"
+    )

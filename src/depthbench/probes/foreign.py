@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -9,15 +10,16 @@ from depthbench.data.tokenizer import HUB, HUB_FILE, read
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
 from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
+from depthbench.hub.own_folder import is_own, read_own
 from depthbench.probes.load import KINDS, Opened, Parts
-from depthbench.probes.own import OlmoForm, OwnSubject
+from depthbench.probes.own import HubForm, OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
-from depthbench.probes.pretrained_text import check_words
+from depthbench.probes.pretrained_text import check_words, text_for
 from depthbench.probes.text import Text, TextConfig, text_of_files
 
 
 def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> Opened:
-    """A Hugging Face model, a GGUF file or an OLMo-core checkpoint.
+    """A Hugging Face model, ours in such a folder included, a GGUF file or an OLMo-core checkpoint.
 
     Raises `DepthbenchError` for what is none of these.
     """
@@ -27,7 +29,22 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
         model = read_olmo_core(folder).to(device, dtype)
         subject = OwnSubject(model, source, form=OlmoForm(folder))
         return Opened(subject, partial(olmo_text, folder, subject.facts.vocab))
-    return open_pretrained(_place(source), device, dtype, parts)
+    place = place_of(source)
+    if place.file is None and is_own(place.folder):
+        parts.refuse(source)
+        model, tokenizer = read_own(place.folder, dtype)
+        notes = ["documents of a row are kept apart"] if model.documents_apart else []
+        subject = OwnSubject(model.to(device), source, notes, HubForm(place.folder))
+        return Opened(subject, partial(_own_text, tokenizer, source, subject.facts.vocab))
+    return open_pretrained(place, device, dtype, parts)
+
+
+def _own_text(tokenizer: Any, source: str, words: int, asked: TextConfig) -> Text:
+    if tokenizer is None:
+        raise DepthbenchError(
+            f"{source} holds no tokenizer. Save the {HUB_FILE} that it was trained with there"
+        )
+    return text_for(asked, tokenizer, source, None, words)
 
 
 def olmo_text(folder: Path, words: int, asked: TextConfig) -> Text:
@@ -43,7 +60,7 @@ def olmo_text(folder: Path, words: int, asked: TextConfig) -> Text:
     return text
 
 
-def _place(source: str) -> Place:
+def place_of(source: str) -> Place:
     if source.startswith(HUB):
         return of_hub(source)
     path = user_path(source)

@@ -185,6 +185,25 @@ class OlmoForm(Form):
             write_atomic(folder / HUB_FILE, (self.folder / HUB_FILE).read_bytes())
 
 
+@final
+class HubForm(Form):
+    """A folder of `DepthBenchForCausalLM`."""
+
+    kind: ClassVar[Literal["depthbench", "olmo-core"]] = "depthbench"
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is the one that it was read from: its tokenizer goes along."""
+        self.folder = folder
+
+    def write(self, model: Model, folder: Path) -> None:
+        # transformers takes seconds to import
+        from depthbench.hub.own_folder import tokenizer_in, words_in, write_own
+
+        words, vocab = words_in(self.folder), model.config.shape.vocab
+        unused = range(vocab if words is None else words, vocab)
+        write_own(model, folder, tokenizer_in(self.folder), unused=unused)
+
+
 def weights_without(model: Model, kept: Sequence[int]) -> dict[str, Tensor]:
     """The weights of a model with the blocks ``kept`` alone, by the names that they have there."""
     place = {number: index for index, number in enumerate(kept)}

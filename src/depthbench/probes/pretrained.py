@@ -72,23 +72,23 @@ def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts)
     Raises `DepthbenchError` for what is missing, no decoder, not in safetensors, or not read.
     """
     with quiet():
-        config = _config(place)
-        model, unused = _model(place, config, dtype)
-        notes = [*_notes(place, config, dtype), *unused]
+        config = config_at(place)
+        model, unused = model_at(place, config, dtype)
+        notes = [*notes_of(place, config, dtype), *unused]
         label = place.folder.name if place.file is None else Path(place.file).stem
         if place.given.startswith(HUB):
             label = place.given.removeprefix(HUB)
         known = f"Probe another model, or name the parts of this one, such as {NAMING}"
         with _said(place, "the model, though loaded,", known):
             subject = HuggingFaceSubject(
-                model.to(device), place.given, parts, notes, label, partial(_tokenizer, place)
+                model.to(device), place.given, parts, notes, label, partial(tokenizer_at, place)
             )
     return Opened(subject, partial(_text, place, subject.longest, subject.words))
 
 
 def _text(place: Place, longest: int | None, words: int, asked: Any) -> Any:
     with quiet():
-        tokenizer = _tokenizer(place)
+        tokenizer = tokenizer_at(place)
     return text_for(asked, tokenizer, place.given, longest, words)
 
 
@@ -116,7 +116,7 @@ def of_hub(given: str) -> Place:
     return Place(f"{HUB}{name}", Path(folder))
 
 
-def _config(place: Place) -> "PretrainedConfig":
+def config_at(place: Place) -> "PretrainedConfig":
     from transformers import AutoConfig
 
     for package in () if place.file is None else ("gguf", "accelerate"):
@@ -150,7 +150,7 @@ def _config(place: Place) -> "PretrainedConfig":
     return config
 
 
-def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tuple[Any, list[str]]:
+def model_at(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tuple[Any, list[str]]:
     """The model, and in words what its files hold besides."""
     from transformers import AutoModelForCausalLM
 
@@ -183,7 +183,7 @@ def _model(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tupl
     return model, [said] if unused else []
 
 
-def _tokenizer(place: Place) -> Any:
+def tokenizer_at(place: Place) -> Any:
     from transformers import AutoTokenizer
 
     if place.file is None and not any(list(place.folder.glob(name)) for name in TOKENIZERS):
@@ -223,7 +223,7 @@ def _reason(error: Exception) -> str:
     return first.split(". ")[0].rstrip(".:")[:200]
 
 
-def _notes(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> list[str]:
+def notes_of(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> list[str]:
     """What every figure of this model must say of it."""
     names, notes = [place.folder.name, place.given], list[str]()
     if place.file is None:

@@ -1,0 +1,76 @@
+"""``depthbench convert``: models in and out of other packages' formats."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+from rich.console import Console
+
+from depthbench.errors import unknown
+from depthbench.machine import prepare_process
+from depthbench.probes.load import DTYPES
+
+EXAMPLE = """Examples:
+
+depthbench convert runs/run llama --to llama
+
+depthbench convert SmolLM2-135M.gguf smol --to depthbench
+
+depthbench convert runs/demo/trials/0123456789ab hc --to hf
+"""
+FORMS = {"llama": "llama", "hf": "depthbench", "depthbench": "depthbench"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command ``convert`` to ``app``."""
+    app.command("convert", epilog=EXAMPLE)(converted)
+
+
+def converted(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="A run or trial of ours, a folder that this command wrote, a LLaMA or Mistral "
+            "folder or name (owner/model), a .gguf file of one, or an OLMo-core checkpoint.",
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="llama: a plain LlamaForCausalLM, for prenorm. hf, or depthbench: our own model "
+            "for transformers and for depthbench probe and generate.",
+        ),
+    ],
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="float32, float64 or bfloat16.")
+    ] = "float32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a model in another format, with its tokenizer and a card.
+
+    What was written is read again, and its logits are compared.
+    """
+    if to not in FORMS:
+        raise unknown("--to", to, FORMS)
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    prepare_process()
+    # transformers takes seconds to import
+    from depthbench.hub.convert import convert
+
+    with Console(stderr=True).status("converting"):
+        form = cast("Literal['llama', 'depthbench']", FORMS[to])
+        found = convert(model, out, form, DTYPES[dtype])
+    if as_json:
+        typer.echo(json.dumps(found.resolved(), indent=1))
+        return
+    for note in found.notes:
+        typer.echo(f"Note: {note}")
+    if not found.tokenizer:
+        typer.echo("Note: no tokenizer was found, so none was written")
+    typer.echo(f"Logits differ by {found.distance:.1e} of the largest.")
+    typer.echo(f"Model: {out}")

@@ -1,0 +1,110 @@
+"""From any form that we read to a LLaMA folder or our own, and the check of what is there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from depthbench.config import Frozen
+from depthbench.errors import DepthbenchError
+from depthbench.hub.card import card_of
+from depthbench.hub.folder import check_new
+from depthbench.hub.llama import check_llama, export_llama
+from depthbench.hub.own_folder import read_model, write_own
+from depthbench.hub.source import Source, open_source
+from depthbench.probes.hf_quiet import quiet
+
+if TYPE_CHECKING:
+    from depthbench.nn.model import Model
+
+Form = Literal["llama", "depthbench"]
+ROWS, LENGTH = 2, 16
+"""Random tokens on which both are compared."""
+SAME = {torch.float64: 1e-5, torch.float32: 1e-4}
+"""Largest difference of logits, over the largest; LLaMA norms in float32 whatever the weights."""
+COARSE = 0.05
+"""The same for bfloat16: a few units of 2^-8, at every site."""
+
+
+class Converted(Frozen):
+    """What was written."""
+
+    source: str
+    folder: str
+    form: Form
+    design: str
+    parameters: int
+    tokenizer: bool
+    distance: float
+    """Largest difference of logits between what was read and what was written, over the largest
+    logit, on random tokens."""
+    notes: tuple[str, ...]
+
+
+def convert(
+    given: str, folder: str | Path, to: Form, dtype: torch.dtype = torch.float32
+) -> Converted:
+    """Read ``given``, write it to ``folder`` in another form, read that and compare the logits.
+
+    Raises `DepthbenchError` for what cannot be read or said in that form, and if what was written
+    is another function.
+    """
+    place = Path(folder)
+    check_new(place)
+    source = open_source(given, dtype)
+    model = source.model
+    if to == "llama":
+        check_llama(model.config)
+        notes = list(source.notes)
+        if model.documents_apart:
+            notes.append("a LLaMA does not keep documents apart: give it one at a time")
+        export_llama(
+            model,
+            place,
+            source.tokenizer,
+            context=source.context,
+            unused=source.unused,
+            card=card_of(source, to),
+        )
+    else:
+        notes = list(source.notes)
+        write_own(model, place, source.tokenizer, unused=source.unused, card=card_of(source, to))
+    return Converted(
+        source=given,
+        folder=str(place),
+        form=to,
+        design=model.config.design.name,
+        parameters=sum(one.numel() for one in model.parameters()),
+        tokenizer=source.tokenizer is not None,
+        distance=_checked(source, place, to),
+        notes=tuple(notes),
+    )
+
+
+@torch.no_grad()
+def _checked(source: Source, folder: Path, to: Form) -> float:
+    model, dtype = source.model, source.model.embed.weight.dtype
+    generator = torch.Generator().manual_seed(0)
+    vocab = model.config.shape.vocab
+    tokens = torch.randint(vocab, (ROWS, LENGTH), generator=generator)
+    if model.documents_apart and to == "llama":
+        # one document, as a LLaMA takes it
+        tokens = torch.where(tokens == model.config.marks.document, (tokens + 1) % vocab, tokens)
+    expected, found = model(tokens), _logits(folder, to, tokens, dtype)
+    apart = ((found - expected).abs().max() / expected.abs().max()).item()
+    if not apart <= SAME.get(dtype, COARSE):
+        raise DepthbenchError(
+            f"{folder} is not the model that was read: logits differ by {apart:.1e} of the "
+            "largest. Its disk may be at fault: write it again, elsewhere"
+        )
+    return apart
+
+
+def _logits(folder: Path, to: Form, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if to == "depthbench":
+        again: Model = read_model(folder, dtype)
+        return again(tokens)
+    with quiet():
+        from transformers import LlamaForCausalLM
+
+        return LlamaForCausalLM.from_pretrained(folder, dtype=dtype)(tokens).logits

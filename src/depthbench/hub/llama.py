@@ -1,0 +1,182 @@
+"""Our `prenorm` as a plain ``LlamaForCausalLM``: nothing of this package is needed to run it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from depthbench.designs import label_of
+from depthbench.errors import DepthbenchError
+from depthbench.hub.folder import new_folder
+from depthbench.nn.model import Model, ModelConfig
+from depthbench.probes.hf_quiet import quiet
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+
+Weights = dict[str, Tensor]
+CONTEXT = 2048
+"""Positions that the config names where nothing else is known; the weights know no limit."""
+ENDS = [("model.embed_tokens.weight", "embed.weight"), ("model.norm.weight", "final_norm.gain")]
+HEAD = "lm_head.weight"
+VECTORS = [
+    ("input_layernorm.weight", "attention_connection.norm.gain"),
+    ("post_attention_layernorm.weight", "feedforward_connection.norm.gain"),
+]
+MATRICES = [
+    (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "attention.qkv"),
+    (("self_attn.o_proj",), "attention.o"),
+    (("mlp.gate_proj", "mlp.up_proj"), "feedforward.gate_up"),
+    (("mlp.down_proj",), "feedforward.down"),
+]
+"""Theirs, below each other in one of ours."""
+LAST = ("attention.o", "feedforward.down")
+"""What a factor on branch outputs is folded into."""
+
+
+def check_llama(config: ModelConfig) -> None:
+    """Raise `DepthbenchError` for a model that LLaMA has no words for."""
+    instead = "Write it as our own model, with --to hf"
+    if config.design.name != "prenorm":
+        raise DepthbenchError(
+            f"design '{label_of(config.design)}' has no LLaMA form: LLaMA is prenorm, "
+            f"h ← h + F(N(h)). {instead}"
+        )
+    if config.backbone.name != "dense":
+        raise DepthbenchError(
+            f"backbone '{config.backbone.name}' has no LLaMA form, which has attention and one "
+            f"SwiGLU in every block (backbone 'dense'). {instead}"
+        )
+
+
+def llama_config(config: ModelConfig, context: int = CONTEXT, **tokens: Any) -> "LlamaConfig":
+    """The settings of the same model; ``tokens`` are ids such as ``bos_token_id``.
+
+    Raises `DepthbenchError` for a model that LLaMA has no words for.
+    """
+    check_llama(config)
+    from transformers import LlamaConfig
+
+    shape, backbone = config.shape, config.backbone
+    named: dict[str, Any] = {
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    } | tokens
+    return LlamaConfig(
+        vocab_size=shape.vocab,
+        hidden_size=shape.width,
+        intermediate_size=shape.ffn,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=context,
+        rms_norm_eps=backbone.norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": backbone.rope_base},
+        tie_word_embeddings=backbone.tied_head,
+        initializer_range=min(backbone.init_std, 1.0),
+        **named,
+    )
+
+
+def llama_weights(model: Model) -> Weights:
+    """The weights by LLaMA's names; factors on branches and logits are folded in.
+
+    The factor on the logits goes into the final norm's gain, where it is the same for a tied head.
+    """
+    shape, scaling = model.config.shape, model.scaling
+    ours: Weights = {name: one.detach() for name, one in model.state_dict().items()}
+    found = {theirs: ours[own] for theirs, own in ENDS}
+    found["model.norm.weight"] = found["model.norm.weight"] * scaling.head
+    found[HEAD] = ours["embed.weight" if model.config.backbone.tied_head else "head.weight"]
+    keys = shape.kv_heads * shape.head_dim
+    rows = {"attention.qkv": [shape.width, keys, keys], "feedforward.gate_up": [shape.ffn] * 2}
+    for block in range(shape.layers):
+        for theirs, own in VECTORS:
+            found[f"model.layers.{block}.{theirs}"] = ours[f"blocks.{block}.{own}"]
+        for names, own in MATRICES:
+            whole = ours[f"blocks.{block}.{own}.weight"]
+            parts = [whole] if len(names) == 1 else whole.split(rows[own])
+            factor = scaling.branch if own in LAST else 1.0
+            for name, part in zip(names, parts, strict=True):
+                found[f"model.layers.{block}.{name}.weight"] = (part * factor).contiguous()
+    return found
+
+
+def our_weights(theirs: Weights, layers: int, tied: bool) -> Weights:
+    """Weights by our names from LLaMA's. Raises `KeyError`."""
+    found = {own: theirs[name] for name, own in ENDS}
+    if not tied:
+        found["head.weight"] = theirs[HEAD]
+    for block in range(layers):
+        place = f"model.layers.{block}."
+        found |= {f"blocks.{block}.{own}": theirs[place + name] for name, own in VECTORS}
+        for names, own in MATRICES:
+            parts = [theirs[f"{place}{name}.weight"] for name in names]
+            found[f"blocks.{block}.{own}.weight"] = torch.cat(parts)
+    return found
+
+
+def as_llama(model: Model, context: int = CONTEXT, **tokens: Any) -> "LlamaForCausalLM":
+    """The same function as a model of transformers, in the same dtype.
+
+    Raises `DepthbenchError` for a model that LLaMA has no words for.
+    """
+    with quiet():
+        config = llama_config(model.config, context, **tokens)
+        from transformers import LlamaForCausalLM
+
+        llama: Any = LlamaForCausalLM(config)
+    llama.to(model.embed.weight.dtype).load_state_dict(llama_weights(model))
+    return llama.eval()
+
+
+def export_llama(
+    model: Model,
+    folder: Path,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    *,
+    context: int = CONTEXT,
+    unused: Sequence[int] = (),
+    card: str | None = None,
+) -> None:
+    """Write ``model`` as a LLaMA folder: config.json, safetensors, and the tokenizer's files.
+
+    Only rows of the head that are no ``unused`` padding are generated; ``card`` becomes README.md.
+    Raises `DepthbenchError` for a model that LLaMA has no words for, and unless ``folder`` is new.
+    """
+    check_llama(model.config)
+    with quiet(), new_folder(folder) as place:
+        llama = as_llama(model, context, **token_ids(tokenizer))
+        write_pretrained(llama, place, tokenizer, unused, card)
+
+
+def write_pretrained(
+    model: Any,
+    folder: Path,
+    tokenizer: "PreTrainedTokenizerBase | None",
+    unused: Sequence[int] = (),
+    card: str | None = None,
+) -> None:
+    """What ``save_pretrained`` writes of a model and its tokenizer, and its card."""
+    if unused:
+        model.generation_config.suppress_tokens = list(unused)
+    model.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    if card is not None:
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def token_ids(tokenizer: "PreTrainedTokenizerBase | None") -> dict[str, Any]:
+    """The tokens with a meaning, as configs name them."""
+    if tokenizer is None:
+        return {}
+    return {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
