@@ -15,6 +15,7 @@ from depthbench.cli import (
     cost,
     data,
     designs,
+    eval,
     generate,
     probe,
     prune,
@@ -56,6 +57,7 @@ def build() -> typer.Typer:
         cost,
         bench,
         data,
+        eval,
     )
     for group in groups:
         group.register(app)

@@ -2,24 +2,30 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
+from depthbench.cli.edits import Program, Repeat, Skip, Swap
 from depthbench.data.dataset import default_cache, find_dataset
 from depthbench.data.sources import Document
 from depthbench.data.tokenizer import HUB_FILE, Tokenizer
 from depthbench.errors import DepthbenchError
+from depthbench.evals.generate import generate_under
+from depthbench.evals.programs import PLAIN, Asked, edits_of
 from depthbench.hub.own_folder import is_own
 from depthbench.machine import choose_device, prepare_process
 from depthbench.nn.generate import Sampling, generate
 from depthbench.nn.model import Model
+from depthbench.probes.own import OwnSubject
 from depthbench.train.load import load_trial
 
 EXAMPLE = """Example:
 
 depthbench generate runs/demo/trials/0123456789ab --prompt "def main" --tokens 200 --temperature 0.8
+
+depthbench generate runs/demo/trials/0123456789ab --prompt "def main" --skip 2
 """
 
 
@@ -41,6 +47,10 @@ def text(
     top_k: Annotated[int | None, typer.Option("--top-k", help="Only so many tokens.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Only so much chance.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    skip: Skip = None,
+    swap: Swap = None,
+    repeat: Repeat = None,
+    program: Program = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -53,19 +63,21 @@ def text(
     model, coder = _opened(trial)
     given = coder.encode(Document("the prompt", prompt.encode(errors="surrogateescape")))
     start = [coder.document, *given.ids.tolist()]
-    found = generate(
-        model.to(place),
-        torch.tensor([start], device=place),
-        tokens,
-        sampling=sampling,
-        stop=coder.document,
-        vocab=coder.vocab,
-    )
-    new = found[0, len(start) :].tolist()
+    asked = Asked(skip=skip, swap=swap, repeat=repeat, program=program)
+    [edit] = edits_of(asked, model.config.shape.layers)
+    how: dict[str, Any] = {"sampling": sampling, "stop": coder.document, "vocab": coder.vocab}
+    if edit.label == PLAIN:
+        prompts = torch.tensor([start], device=place)
+        found = generate(model.to(place), prompts, tokens, **how)[0]
+    else:
+        subject = OwnSubject(model.to(place), str(trial))
+        found = generate_under(subject, edit.program, start, tokens, **how)
+    new = found[len(start) :].tolist()
     ended = coder.document in new
     said = coder.decode(new)
     if as_json:
         answer = {"prompt": prompt, "text": said, "tokens": len(new), "ended": ended}
+        answer |= {"program": edit.label, "blocks": list(edit.blocks)}
         typer.echo(json.dumps(answer | {"sampling": sampling.resolved()}, ensure_ascii=False))
     else:
         typer.echo(prompt + said)

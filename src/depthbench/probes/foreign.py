@@ -14,7 +14,8 @@ from depthbench.hub.own_folder import is_own, read_own
 from depthbench.probes.load import KINDS, Opened, Parts
 from depthbench.probes.own import HubForm, OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
-from depthbench.probes.pretrained_text import check_words, text_for
+from depthbench.probes.pretrained_text import check_words, coder_of, start_token, text_for
+from depthbench.probes.reader import Reader
 from depthbench.probes.text import Text, TextConfig, text_of_files
 
 
@@ -28,36 +29,53 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
         parts.refuse(source)
         model = read_olmo_core(folder).to(device, dtype)
         subject = OwnSubject(model, source, form=OlmoForm(folder))
-        return Opened(subject, partial(olmo_text, folder, subject.facts.vocab))
+        reads = (folder, subject.facts.vocab)
+        return Opened(subject, partial(olmo_text, *reads), partial(_olmo_reader, *reads))
     place = place_of(source)
     if place.file is None and is_own(place.folder):
         parts.refuse(source)
         model, tokenizer = read_own(place.folder, dtype)
         notes = ["documents of a row are kept apart"] if model.documents_apart else []
         subject = OwnSubject(model.to(device), source, notes, HubForm(place.folder))
-        return Opened(subject, partial(_own_text, tokenizer, source, subject.facts.vocab))
+        own = (tokenizer, source, subject.facts.vocab)
+        return Opened(subject, partial(_own_text, *own), partial(_own_reader, *own))
     return open_pretrained(place, device, dtype, parts)
 
 
 def _own_text(tokenizer: Any, source: str, words: int, asked: TextConfig) -> Text:
+    return text_for(asked, _there(tokenizer, source), source, None, words)
+
+
+def _own_reader(tokenizer: Any, source: str, words: int) -> Reader:
+    coder = coder_of(_there(tokenizer, source), source)
+    return Reader(coder, partial(start_token, tokenizer, source=source), None, words)
+
+
+def _there(tokenizer: Any, source: str) -> Any:
     if tokenizer is None:
         raise DepthbenchError(
             f"{source} holds no tokenizer. Save the {HUB_FILE} that it was trained with there"
         )
-    return text_for(asked, tokenizer, source, None, words)
+    return tokenizer
 
 
 def olmo_text(folder: Path, words: int, asked: TextConfig) -> Text:
     """Text under the ``tokenizer.json`` beside an OLMo-core checkpoint, which has none itself."""
+    reader = _olmo_reader(folder, words)
+    text = text_of_files(asked, reader.coder, reader.start(asked.start))
+    check_words(text, words, str(folder))
+    return text
+
+
+def _olmo_reader(folder: Path, words: int) -> Reader:
     if not (folder / HUB_FILE).is_file():
         raise DepthbenchError(
             f"{folder} has no {HUB_FILE}, and OLMo-core checkpoints hold no tokenizer. Put the one "
             "that the model was trained with there"
         )
     coder = read(folder / HUB_FILE)
-    text = text_of_files(asked, coder, coder.document if asked.start == "always" else None)
-    check_words(text, words, str(folder))
-    return text
+    start = lambda policy: coder.document if policy == "always" else None  # noqa: E731
+    return Reader(coder, start, None, words)
 
 
 def place_of(source: str) -> Place:

@@ -13,6 +13,7 @@ from depthbench.errors import DepthbenchError, unknown
 from depthbench.files import user_path
 from depthbench.machine import choose_device
 from depthbench.probes.own import OwnSubject, TrialForm
+from depthbench.probes.reader import Reader
 from depthbench.probes.subject import Subject
 from depthbench.probes.text import Text, TextConfig, text_of_dataset, text_of_files
 from depthbench.train.config import TrialConfig
@@ -50,6 +51,8 @@ class Opened:
 
     subject: Subject
     text: Callable[[TextConfig], Text]
+    reader: Callable[[], Reader]
+    """Raises `DepthbenchError` where the tokenizer is not there any more."""
 
 
 def load(
@@ -108,7 +111,8 @@ def _trial(folder: Path, device: str, dtype: torch.dtype) -> Opened:
     model, config = load_trial(folder)
     notes = [] if config.train.document_mask is False else ["documents of a row are kept apart"]
     subject = OwnSubject(model.to(device, dtype), str(folder), notes, TrialForm(config), folder)
-    return Opened(subject, partial(_text, config))
+    reader = partial(_reader, config, subject.facts.vocab)
+    return Opened(subject, partial(_text, config), reader)
 
 
 def _text(config: TrialConfig, asked: TextConfig) -> Text:
@@ -118,3 +122,10 @@ def _text(config: TrialConfig, asked: TextConfig) -> Text:
     coder = dataset.tokenizer()
     start = None if asked.start == "never" else coder.document
     return text_of_files(asked, coder, start)
+
+
+def _reader(config: TrialConfig, words: int) -> Reader:
+    dataset = find_dataset(config.data_hash, default_cache())
+    coder = dataset.tokenizer()
+    start = lambda policy: None if policy == "never" else coder.document  # noqa: E731
+    return Reader(coder, start, None, words, dataset)

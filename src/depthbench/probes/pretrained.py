@@ -24,7 +24,8 @@ from depthbench.probes.hf_layout import NAMING, setting
 from depthbench.probes.hf_quiet import EXTRA, quiet
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.load import Opened, Parts
-from depthbench.probes.pretrained_text import text_for
+from depthbench.probes.pretrained_text import coder_of, start_token, text_for
+from depthbench.probes.reader import Reader
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -83,7 +84,15 @@ def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts)
             subject = HuggingFaceSubject(
                 model.to(device), place.given, parts, notes, label, partial(tokenizer_at, place)
             )
-    return Opened(subject, partial(_text, place, subject.longest, subject.words))
+    limits = (place, subject.longest, subject.words)
+    return Opened(subject, partial(_text, *limits), partial(_reader, *limits))
+
+
+def _reader(place: Place, longest: int | None, words: int) -> Reader:
+    with quiet():
+        tokenizer = _tokenizer(place)
+    start = partial(start_token, tokenizer, source=place.given)
+    return Reader(coder_of(tokenizer, place.given), start, longest, words)
 
 
 def _text(place: Place, longest: int | None, words: int, asked: Any) -> Any:

@@ -90,7 +90,7 @@ def text_of_dataset(dataset: Dataset, config: TextConfig) -> Text:
     """Validation documents of the data that a model was trained on, each from its start token."""
     facts = dataset.manifest
     pieces = {
-        domain.name: _of_shards(dataset, number, config)
+        domain.name: pieces_of_shards(dataset, number, config.length, bare=config.start == "never")
         for number, domain in enumerate(facts.domains)
     }
     origin = f"validation documents of data {facts.hash}"
@@ -114,7 +114,7 @@ def text_of_files(config: TextConfig, coder: Tokenizer, start: int | None) -> Te
         # several times what is needed: documents may be shorter or longer than a row
         megabytes = max(0.25, 40 * each / 1e6)
         documents = unsplit(name, corpus.sources(name), megabytes, seen)
-        pieces[name] = _coded(name, documents, coder, start, config.length)
+        pieces[name] = coded(name, documents, coder, start, config.length)
     origin = ", ".join(config.paths) or "the installed corpus"
     return batched(pieces, config, origin, start, coder)
 
@@ -205,22 +205,36 @@ def _batch(pieces: Sequence[Piece], first: int) -> Batch:
     )
 
 
-def _of_shards(dataset: Dataset, number: int, config: TextConfig) -> Iterator[Piece]:
+def pieces_of_shards(
+    dataset: Dataset, number: int, length: int | None = None, *, bare: bool
+) -> Iterator[Piece]:
+    """The first ``length`` tokens (None = all) of each validation document of a domain.
+
+    ``bare`` leaves out the token that starts a document.
+    """
     ids, sizes = dataset.tokens("validation")[number], dataset.sizes(number)
     lengths = dataset.lengths("validation")[number]
     name, start = dataset.manifest.domains[number].name, 0
     # every document begins with its token
-    ahead = int(config.start == "never")
+    ahead = int(bare)
     for size in lengths.window(0, len(lengths)).tolist():
-        kept = min(size - ahead, config.length)
+        kept = size - ahead if length is None else min(size - ahead, length)
         if kept > 0:
             yield Piece(name, ids.window(start + ahead, kept), sizes.window(start + ahead, kept))
         start += size
 
 
-def _coded(
-    name: str, documents: Sequence[Document], coder: Tokenizer, start: int | None, length: int
+def coded(
+    name: str,
+    documents: Sequence[Document],
+    coder: Tokenizer,
+    start: int | None = None,
+    length: int | None = None,
 ) -> Iterator[Piece]:
+    """The first ``length`` tokens (None = all) of each document, behind ``start``.
+
+    Raises `DepthbenchError` for text that the tokenizer cannot read.
+    """
     for document in documents:
         try:
             coded = coder.encode(document)

@@ -1,0 +1,235 @@
+"""``depthbench eval MODEL``: losses, answers and tasks of a model."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from depthbench.cli.console import wide_console
+from depthbench.cli.edits import Program, Repeat, Skip, Swap
+from depthbench.cli.options import (
+    AsJson,
+    Blocks,
+    Device,
+    Dtype,
+    FinalNorm,
+    HeadName,
+    Results,
+    Seed,
+    TextField,
+)
+from depthbench.cli.probe import count_of, progress_of, say_on
+from depthbench.cli.targets import Target, targets
+from depthbench.evals.domains import DomainConfig, measure_domains
+from depthbench.evals.measure import Machinery
+from depthbench.evals.pairs import PairsConfig, measure_pairs
+from depthbench.evals.programs import Asked, edits_of
+from depthbench.evals.result import FILE, FOLDER, Evaluation, Measured, merged
+from depthbench.evals.sweep import Sweep, sweeps_of
+from depthbench.evals.windows import WindowConfig
+from depthbench.machine import prepare_process
+from depthbench.probes.load import Opened, Parts, open_model
+from depthbench.probes.reader import Reader
+
+EXAMPLE = """Examples:
+
+depthbench eval runs/run --data novels/ --data code/ --length 1024 --stride 512
+
+depthbench eval smollm2.gguf --pairs questions.jsonl --skip 10
+
+depthbench eval runs/run --sweep skip
+"""
+WIDE = 110
+WINDOWS = WindowConfig.model_fields
+PAIRS = PairsConfig.model_fields
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is evaluated."""
+
+    domains: DomainConfig | None
+    pairs: PairsConfig | None
+    edits: Asked
+    batch: int
+    seed: int
+
+
+def models(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A run, trial or study of ours, a Hugging Face folder or name, a .gguf file, or "
+            "an OLMo-core checkpoint.",
+        ),
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="A file or folder of text, one domain each; repeatable."),
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option("--pairs", help="JSONL of prompts and answers; repeatable."),
+    ] = None,
+    length: Annotated[int, typer.Option("--length", min=2, help="Tokens of a row.")] = WINDOWS[
+        "length"
+    ].default,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride", min=1, help="Tokens from row to row; half of --length unless given."
+        ),
+    ] = None,
+    bos: Annotated[
+        str,
+        typer.Option("--bos", help="Token that begins a text: always, document or never."),
+    ] = WINDOWS["bos"].default,
+    tokens: Annotated[
+        str, typer.Option("--tokens", help="Tokens of each domain at most: 4096, 64k, 1M.")
+    ] = "64k",
+    text_field: TextField = "text",
+    prompt_field: Annotated[
+        str, typer.Option("--prompt-field", help="Key of the prompt in --pairs.")
+    ] = PAIRS["prompt"].default,
+    answer_field: Annotated[
+        str, typer.Option("--answer-field", help="Key of the answer in --pairs.")
+    ] = PAIRS["answer"].default,
+    join: Annotated[
+        str, typer.Option("--join", help="Tokenise prompt and answer apart or together.")
+    ] = PAIRS["join"].default,
+    skip: Skip = None,
+    swap: Swap = None,
+    repeat: Repeat = None,
+    program: Program = None,
+    sweep: Annotated[
+        str | None, typer.Option("--sweep", help="Every block in turn: skip, swap or repeat.")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows that run together.")] = 8,
+    out: Results = None,
+    blocks: Blocks = None,
+    norm: FinalNorm = None,
+    head: HeadName = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model on text, answers and tasks, as it is or with its blocks rearranged."""
+    prepare_process()
+    windows = {"length": length, "stride": stride, "bos": bos}
+    text = {
+        "paths": tuple(data or ()),
+        "text_field": text_field,
+        "tokens": count_of(tokens),
+        "windows": windows,
+    }
+    sets = {
+        "files": tuple(pairs or ()),
+        "prompt": prompt_field,
+        "answer": answer_field,
+        "join": join,
+        "bos": bos,
+    }
+    changes = {
+        "skip": skip,
+        "swap": swap,
+        "repeat": repeat,
+        "program": program,
+        "sweep": sweep,
+    }
+    wanted = Wanted(
+        DomainConfig.parse(text, "eval") if data or not pairs else None,
+        PairsConfig.parse(sets, "eval") if pairs else None,
+        Asked.parse(changes, "eval"),
+        batch,
+        seed,
+    )
+    parts = Parts(blocks=blocks, norm=norm, head=head)
+    opening: dict[str, Any] = {"device": device, "dtype": dtype, "parts": parts}
+    found: list[tuple[Evaluation, Target]] = []
+    pages: list[Path] = []
+    for target in list(targets([model], out, FOLDER)):
+        evaluation, sweeps = _one(target, wanted, partial(open_model, target.source, **opening))
+        found.append((evaluation, target))
+        if sweep is not None:
+            pages += _figures(sweeps, target.folder, sweep, evaluation.subject.label)
+        if not as_json:
+            _tell(evaluation, sweeps)
+    if as_json:
+        shown = [evaluation.resolved() for evaluation, _ in found]
+        typer.echo(json.dumps(shown if len(shown) > 1 else shown[0], indent=1))
+        return
+    pages += [target.folder / FILE for _, target in found]
+    for page in pages:
+        wide_console(WIDE).print(f"Written: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _one(target: Target, wanted: Wanted, make: "partial[Opened]") -> tuple[Evaluation, list[Sweep]]:
+    """What is now measured, with the sweeps in it; all is kept beside the model."""
+    console = Console(stderr=True)
+    with console.status("loading"):
+        opened = make()
+        subject, reader = opened.subject, opened.reader()
+        edits = edits_of(wanted.edits, subject.layers)
+    label = subject.facts.label
+    with progress_of(console, label) as hear:
+        machinery = Machinery(subject, edits, wanted.batch, wanted.seed, hear)
+        found = list(_measured(machinery, reader, wanted))
+    merged(target.folder / FILE, subject.facts, found)
+    for note in dict.fromkeys(f"{one.name}: {note}" for one in found for note in one.notes):
+        say_on(console, f"{label}: {note}")
+    return Evaluation(subject=subject.facts, measured=tuple(found)), sweeps_of(found)
+
+
+def _measured(machinery: Machinery, reader: Reader, wanted: Wanted) -> Iterator[Measured]:
+    if wanted.domains is not None:
+        yield from measure_domains(machinery, reader, wanted.domains)
+    if wanted.pairs is not None:
+        yield from measure_pairs(machinery, reader, wanted.pairs)
+
+
+def _figures(sweeps: Sequence[Sweep], folder: Path, kind: str, label: str) -> list[Path]:
+    # plotting takes a second to import
+    from depthbench.report.eval_figure import write_sweep_figure
+
+    return write_sweep_figure(sweeps, folder, kind, label) if sweeps else []
+
+
+def _tell(evaluation: Evaluation, sweeps: Sequence[Sweep]) -> None:
+    console = wide_console(WIDE)
+    if sweeps:
+        for sweep in sweeps:
+            console.print(_sweep_table(sweep))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.title = escape(f"{evaluation.subject.label} ({evaluation.subject.source})")
+    for heading in ("on", "program", "what"):
+        table.add_column(heading)
+    for heading in ("value", "95 % interval", "unit"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in evaluation.measured:
+        for number in one.numbers:
+            words = (one.name, one.program, number.title, number.shown, number.shown_span)
+            table.add_row(*map(escape, (*words, number.unit)))
+    console.print(table)
+
+
+def _sweep_table(sweep: Sweep) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    whole = "–" if sweep.plain is None else f"{sweep.plain:.4f}"
+    table.title = escape(f"{sweep.name}: {sweep.score.replace('_', ' ')} {whole} as it is")
+    table.add_column("program")
+    for heading in ("value", "change"):
+        table.add_column(heading, justify="right")
+    for one in sweep.changes:
+        value = "–" if one.value is None else f"{one.value:.4f}"
+        table.add_row(one.label, value, "–" if one.change is None else f"{one.change:+.4f}")
+    return table

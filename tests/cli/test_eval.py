@@ -1,0 +1,109 @@
+"""`depthbench eval` and `depthbench generate` under programs, on a trained run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from depthbench.cli.app import execute
+from tests.small import TRAIN, write_text
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, pairs and a trained run of two blocks."""
+    folder = tmp_path_factory.mktemp("eval")
+    text = write_text(folder)
+    pairs = [{"q": "depth ", "a": "width"}, {"q": "a ", "a": "norm"}]
+    (folder / "set.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    settings = [f"train.{name}={json.dumps(value)}" for name, value in TRAIN.items()]
+    shape = ["shape.layers=2", "shape.width=16", "shape.heads=2", "shape.ffn=24"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEPTHBENCH_CACHE", str(folder / "cache"))
+        given = [*settings, *shape, f'data.paths=["{text}"]']
+        assert execute(["train", *given, "--out", str(folder / "runs")]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _cache(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(root / "cache"))
+
+
+def answered(capsys: Capture, *arguments: object) -> dict:
+    capsys.readouterr()
+    assert execute(["eval", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_own_text_own_results(root: Path, capsys: Capture) -> None:
+    """Its own validation text without --data; results lie beside it and grow by measurement."""
+    run = root / "runs" / "run"
+    first = answered(capsys, run, "--length", 32)
+    [one] = first["measured"]
+    assert (one["kind"], one["name"], one["program"]) == ("domain", "words", "plain")
+    assert one["policy"]["stride"] == 16
+    assert one["counts"]["bytes"] == one["counts"]["tokens"]
+    answered(capsys, run, "--length", 32, "--skip", 1)
+    answered(capsys, run, "--length", 32)
+    kept = json.loads((run / "results" / "eval.json").read_text(encoding="utf-8"))
+    assert kept["schema_version"] == 1
+    assert [m["program"] for m in kept["measured"]] == ["plain", "skip 1"]
+    assert kept["measured"][0]["numbers"] == one["numbers"]
+    assert kept["subject"] == first["subject"]
+
+
+def test_pairs_and_text_together(root: Path, capsys: Capture) -> None:
+    fields = ("--prompt-field", "q", "--answer-field", "a")
+    files = ("--data", root / "words.txt", "--pairs", root / "set.jsonl")
+    found = answered(capsys, root / "runs" / "run", *files, *fields, "--tokens", "1k")
+    assert [m["kind"] for m in found["measured"]] == ["domain", "pairs"]
+    assert found["measured"][1]["counts"]["tokens"] == 9
+
+
+def test_sweep_is_one_command(root: Path, capsys: Capture) -> None:
+    run = root / "runs" / "run"
+    capsys.readouterr()
+    assert execute(["eval", str(run), "--sweep", "skip", "--tokens", "512"]) == 0
+    said = capsys.readouterr().out
+    alone = answered(capsys, run, "--tokens", 512, "--skip", 0)["measured"][0]["numbers"][0]
+    plain = answered(capsys, run, "--tokens", 512)["measured"][0]["numbers"][0]
+    assert f"{alone['value'] - plain['value']:+.4f}" in said
+    assert (run / "results" / "sweep-skip.png").stat().st_size > 1000
+    assert (run / "results" / "sweep-skip.svg").exists()
+
+
+def test_text_under_a_program(root: Path, capsys: Capture) -> None:
+    capsys.readouterr()
+    given = ["generate", str(root / "runs" / "run"), "--prompt", "de", "--tokens", "4", "--json"]
+    assert execute([*given, "--repeat", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["program"], found["blocks"]) == ("repeat 1", [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--skip", "7"], "block 7 is not there"),
+        (["--skip", "0", "--sweep", "skip"], "are given together"),
+        (["--sweep", "drop"], "sweep = 'drop'"),
+        (["--stride", "600"], "stride = 600"),
+        (["--bos", "once"], "bos = 'once'"),
+        (["--pairs", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
+        (["--data", "nowhere"], "no file or folder nowhere"),
+    ],
+)
+def test_bad_input_in_one_line(root: Path, given: list[str], words: str, capsys: Capture) -> None:
+    capsys.readouterr()
+    assert execute(["eval", str(root / "runs" / "run"), *given]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_no_model(capsys: Capture) -> None:
+    assert execute(["eval"]) == 2
+    assert "MODEL" in capsys.readouterr().err
+    assert execute(["eval", "nowhere/at-all-x.gguf"]) == 2

@@ -1,0 +1,48 @@
+"""Models and readers for the tests of evaluations."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from depthbench.check.subject import random_model
+from depthbench.data.tokenizer import ByteTokenizer
+from depthbench.designs import parse_design
+from depthbench.evals.measure import Machinery
+from depthbench.evals.programs import Edit
+from depthbench.marks import Marks
+from depthbench.nn.model import Model, ModelConfig
+from depthbench.probes.own import OwnSubject
+from depthbench.probes.program import plain
+from depthbench.probes.reader import Reader
+from depthbench.shapes import Shape
+
+
+def bytes_model(design: Any = "prenorm", layers: int = 4, seed: int = 0) -> Model:
+    """Random, in float64, over bytes and the document token."""
+    shape = Shape(layers=layers, width=16, heads=2, kv_heads=2, ffn=24, vocab=257)
+    marks = Marks(document=256)
+    config = ModelConfig(shape=shape, design=parse_design(design), marks=marks)
+    return random_model(config, seed).eval()
+
+
+def reader_of() -> Reader:
+    """Bytes, with a document token."""
+    coder = ByteTokenizer()
+    return Reader(
+        coder, lambda policy: None if policy == "never" else coder.document, None, coder.vocab
+    )
+
+
+def machinery_of(model: Model, edits: Sequence[Edit] = (), **settings: Any) -> Machinery:
+    """The plain program unless ``edits`` are given."""
+    subject = OwnSubject(model, "test")
+    every = list(edits) or [Edit("plain", plain(subject.layers))]
+    return Machinery(subject, every, **settings)
+
+
+@torch.no_grad()
+def loss_at(model: Model, row: Sequence[int], place: int, blocks: Sequence[int]) -> float:
+    """``-ln p(row[place] | row[:place])`` by the model's own forward."""
+    logits = model(torch.tensor([list(row[:place])]), program=list(blocks))[0, -1]
+    return float(torch.logsumexp(logits, 0) - logits[row[place]])
