@@ -3,7 +3,7 @@
 import typer
 from typer.core import TyperGroup
 
-from depthbench.cli import eval_models
+from depthbench.cli import eval_models, eval_tasks
 
 
 class _ModelOrTasks(TyperGroup):
@@ -18,4 +18,5 @@ def register(app: typer.Typer) -> None:
     """Add the command ``eval`` to ``app``."""
     group = typer.Typer(cls=_ModelOrTasks, help="Measure models on text, answers and tasks.")
     group.command("model", epilog=eval_models.EXAMPLE)(eval_models.models)
+    group.command("tasks", epilog=eval_tasks.EXAMPLE)(eval_tasks.tasks)
     app.add_typer(group, name="eval")

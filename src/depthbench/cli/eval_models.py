@@ -27,6 +27,7 @@ from depthbench.cli.options import (
 )
 from depthbench.cli.probe import count_of, progress_of, say_on
 from depthbench.cli.targets import Target, targets
+from depthbench.evals.accuracy import measure_task
 from depthbench.evals.domains import DomainConfig, measure_domains
 from depthbench.evals.measure import Machinery
 from depthbench.evals.pairs import PairsConfig, measure_pairs
@@ -45,6 +46,8 @@ depthbench eval runs/run --data novels/ --data code/ --length 1024 --stride 512
 depthbench eval smollm2.gguf --pairs questions.jsonl --skip 10
 
 depthbench eval runs/run --sweep skip
+
+depthbench eval tasks --task khop --designs prenorm,hc --depths 2,8
 """
 WIDE = 110
 WINDOWS = WindowConfig.model_fields
@@ -57,6 +60,7 @@ class Wanted:
 
     domains: DomainConfig | None
     pairs: PairsConfig | None
+    task: bool
     edits: Asked
     batch: int
     seed: int
@@ -105,6 +109,9 @@ def models(
     join: Annotated[
         str, typer.Option("--join", help="Tokenise prompt and answer apart or together.")
     ] = PAIRS["join"].default,
+    task: Annotated[
+        bool, typer.Option("--task", help="The questions of the task that it was trained on.")
+    ] = False,
     skip: Skip = None,
     swap: Swap = None,
     repeat: Repeat = None,
@@ -146,8 +153,9 @@ def models(
         "sweep": sweep,
     }
     wanted = Wanted(
-        DomainConfig.parse(text, "eval") if data or not pairs else None,
+        DomainConfig.parse(text, "eval") if data or not (pairs or task) else None,
         PairsConfig.parse(sets, "eval") if pairs else None,
+        task,
         Asked.parse(changes, "eval"),
         batch,
         seed,
@@ -194,6 +202,8 @@ def _measured(machinery: Machinery, reader: Reader, wanted: Wanted) -> Iterator[
         yield from measure_domains(machinery, reader, wanted.domains)
     if wanted.pairs is not None:
         yield from measure_pairs(machinery, reader, wanted.pairs)
+    if wanted.task:
+        yield from measure_task(machinery, reader.dataset)
 
 
 def _figures(sweeps: Sequence[Sweep], folder: Path, kind: str, label: str) -> list[Path]:

@@ -201,7 +201,7 @@ def _run(
             config, out, resume=resume, place=place, say=lambda text: status.update(text)
         )
     try:
-        rows = _train(study, place, console, verbose)
+        rows = train_all(study, place, console, verbose)
     except KeyboardInterrupt:
         done = len(study.settled())
         console.print(
@@ -218,7 +218,8 @@ def interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _train(study: Study, place: Place, console: Console, verbose: bool) -> list[Row]:
+def train_all(study: Study, place: Place, console: Console, verbose: bool) -> list[Row]:
+    """Train what is missing, with bars on a terminal and a line for each trial that failed."""
     total, settled = study.resolved.trials, study.settled()
     already = len(settled)
     if already and console.is_terminal:

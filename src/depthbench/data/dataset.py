@@ -25,6 +25,8 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import user_path, write_atomic
 
 WORD = 2**64
+IGNORED = -100
+"""In place of a target that does not count, as torch's cross entropy knows it."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class ValidationSet:
     inputs: Tensor
     """(n, t) int64."""
     targets: Tensor
-    """(n, t) int64."""
+    """(n, t) int64; `IGNORED` in questions of a task."""
     target_bytes: Tensor
-    """(n, t) int64: bytes of text of each target, 0 for the document token."""
+    """(n, t) int64: bytes of text of each target, 0 for the document token and what is ignored."""
     unigram_bits_per_byte: float
     """Entropy of these targets under their own unigram distribution, over their bytes."""
 
@@ -94,12 +96,14 @@ class Dataset:
 
         A pure function of its arguments and the tokens: Philox with the key (seed, step) draws
         start positions uniformly over the training tokens of all domains. ``rows`` are those of
-        the batch to read; all unless given.
+        the batch to read; all unless given. Of a task, each sequence is one whole question with
+        its answer, and targets within the question are `IGNORED`.
 
         Raises `DepthbenchError` if a domain is too short for one sequence.
         """
+        pace = self._pace(length)
         starts = [
-            _room(domain, "training", len(tokens), length)
+            _room(domain, "training", len(tokens), length) // pace + (pace > 1)
             for domain, tokens in zip(self.manifest.domains, self._train, strict=True)
         ]
         ends = np.cumsum(starts)
@@ -111,9 +115,32 @@ class Dataset:
         windows = np.empty((len(drawn), length + 1), np.int64)
         for row, position in enumerate(drawn):
             domain = int(np.searchsorted(ends, position, side="right"))
-            start = position - int(ends[domain]) + starts[domain]
+            start = pace * (position - int(ends[domain]) + starts[domain])
             windows[row] = self._train[domain].window(start, length + 1)
-        return _shift(windows)
+        inputs, targets = _shift(windows)
+        return inputs, self._counted(inputs, targets)
+
+    def _pace(self, length: int) -> int:
+        """Tokens between two places where a sequence can start.
+
+        Raises `DepthbenchError` for sequences that are no whole question of a task.
+        """
+        facts = self.manifest.episodes
+        if facts is None:
+            return 1
+        if length != facts.tokens - 1:
+            raise DepthbenchError(
+                f"train.length = {length}: the questions of this task have {facts.tokens - 1} "
+                f"tokens with their answers. Use train.length={facts.tokens - 1}"
+            )
+        return facts.tokens
+
+    def _counted(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """``targets`` with `IGNORED` where they belong to the question of a task."""
+        facts = self.manifest.episodes
+        if facts is None:
+            return targets
+        return targets.where((inputs == facts.mark).cumsum(1) > 0, IGNORED)
 
     def validation(self, length: int, tokens: int) -> dict[str, ValidationSet]:
         """Per domain: evenly spread windows without overlap, at most ``tokens`` targets.
@@ -134,19 +161,24 @@ class Dataset:
         domain = self.manifest.domains[number]
         ids, sizes = self._validation[number], self._sizes[number]
         _room(domain, "validation", len(ids), length)
-        targets = len(ids) - 1
+        pace, targets = self._pace(length), len(ids) - 1
         count = min(tokens, targets) // length
-        starts = [index * targets // count for index in range(count)]
+        places = targets if pace == 1 else len(ids) // pace
+        count = min(count, places)
+        starts = [pace * (index * places // count) for index in range(count)]
         inputs, shifted = _shift(_windows(ids, starts, length))
         _, target_bytes = _shift(_windows(sizes, starts, length))
-        counts = np.bincount(shifted.numpy().ravel(), minlength=self.vocab)
+        shifted = self._counted(inputs, shifted)
+        known = shifted != IGNORED
+        target_bytes = target_bytes.where(known, 0)
+        counts = np.bincount(shifted[known].numpy(), minlength=self.vocab)
         total_bytes = int(target_bytes.sum())
         if not total_bytes:
             raise DepthbenchError(
                 f"domain '{domain.name}': the validation targets hold no text, only document "
                 "tokens. Ask for more validation tokens"
             )
-        bits = unigram_nats(counts) * shifted.numel() / (math.log(2) * total_bytes)
+        bits = unigram_nats(counts) * int(known.sum()) / (math.log(2) * total_bytes)
         return ValidationSet(inputs, shifted, target_bytes, bits)
 
 

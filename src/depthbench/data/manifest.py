@@ -62,6 +62,17 @@ class DomainFacts(Frozen):
         return self.train + self.validation + lengths + self.validation_sizes
 
 
+class Episodes(Frozen):
+    """Documents of one length, each of which asks a question and answers it."""
+
+    tokens: int
+    """Of each document, with its document token."""
+    mark: int
+    """The token that ends the question: only those behind it are targets."""
+    task: dict[str, Any]
+    """What made them."""
+
+
 class Manifest(Frozen):
     """Facts of a dataset; `hash` names it in results."""
 
@@ -85,6 +96,8 @@ class Manifest(Frozen):
     origin: dict[str, str]
     """Versions behind the installed corpus, or what each domain of your own was read from."""
     domains: tuple[DomainFacts, ...] = Field(min_length=1)
+    episodes: Episodes | None = None
+    """None for text, which sequences cut anywhere."""
 
     @property
     def marks(self) -> Marks:

@@ -27,6 +27,16 @@ class DomainLoss(Frozen):
     bytes: int
 
 
+class Accuracy(Frozen):
+    """Answers that are exactly right, with the 95 % Wilson interval."""
+
+    right: int
+    questions: int
+    share: float
+    low: float
+    high: float
+
+
 class Machine(Frozen):
     """Where and with what a trial ran; of one that was lost, where its row was written."""
 
@@ -69,6 +79,9 @@ class Row(Frozen):
     loss: DomainLoss | None = None
     """Validation loss over all domains together; None unless ``done``."""
     domains: dict[str, DomainLoss] = Field(default_factory=dict)
+    accuracy: dict[str, Accuracy] = Field(default_factory=dict)
+    """By domain, of a trial that was trained on a task and tested; its questions are no text that
+    a loss says much of."""
     unigram_bits_per_byte: float | None = None
     """Entropy of the validation text under its own unigram distribution."""
     final_train_loss: float | None = None

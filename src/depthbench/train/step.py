@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from depthbench.data.dataset import Dataset, ValidationSet
+from depthbench.data.dataset import IGNORED, Dataset, ValidationSet
 from depthbench.data.loss import LossSum, loss_sum, next_token_loss
 from depthbench.errors import DepthbenchError
 from depthbench.machine import choose_dtype
@@ -56,6 +56,11 @@ class Learner:
             self.notes += notes
         each = len(self.rows) // (train.sequences // (train.micro_sequences or train.sequences))
         self.chunk = chunk_of(each * train.length, dataset.vocab, train.loss_chunk)
+        if dataset.manifest.episodes is not None and (self.chunk or self.kernels.loss):
+            raise DepthbenchError(
+                "the questions of a task do not count, which only the plain loss leaves out. Use "
+                "train.kernels=plain and no train.loss_chunk"
+            )
         if self.chunk and not (train.loss_chunk or self.kernels.loss):
             self.notes.append(f"loss: logits of {self.chunk} tokens at a time, to save memory")
         self.kind = backbone_kind(config.model.backbone)
@@ -161,6 +166,10 @@ class Learner:
 
     def _validation_loss(self, inputs: Tensor, targets: Tensor, sizes: Tensor) -> LossSum:
         vocab = self.dataset.vocab
+        known = targets != IGNORED
+        if not known.all():
+            logits = self.model(inputs)[known][..., :vocab]
+            return next_token_loss(logits, targets[known], sizes[known])
         chunk = chunk_of(inputs.numel(), vocab, self.config.train.loss_chunk)
         if chunk is None:
             return next_token_loss(self.model(inputs)[..., :vocab], targets, sizes)
