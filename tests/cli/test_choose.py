@@ -1,6 +1,7 @@
 """`depthbench choose` on a stored study of thirty trials."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,20 @@ def test_bad_values_name_field_and_remedy(
 
 def test_no_study_folder(tmp_path: Path, capsys: Capture) -> None:
     assert "no such folder" in refused(capsys, str(tmp_path / "none"))
+
+
+def test_rows_of_other_settings_are_told(study: Path, tmp_path: Path, capsys: Capture) -> None:
+    copied = tmp_path / "planted"
+    shutil.copytree(study, copied)
+    lines = (copied / "results.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows[:2]:
+        row["id"] = row["id"][::-1] + "0"
+    (copied / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert execute(["choose", str(copied)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"2 of {len(rows)} rows are of other settings" in said
+    for row in rows:
+        row["id"] = row["id"][::-1] + "1"
+    (copied / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert f"its {len(rows)} rows are of other settings" in refused(capsys, str(copied))

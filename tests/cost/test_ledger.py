@@ -213,3 +213,25 @@ def test_a_pass_does_not_depend_on_the_one_before() -> None:
     assert cost_of(first).total == cost_of(again).total
     assert first.peak == again.peak
     assert state_bytes((torch.zeros(3), torch.zeros(3))) == 24
+
+
+@pytest.mark.parametrize("design", ["prenorm", "hc", "attnres"])
+def test_the_run_multiplies_what_is_stated(design: str) -> None:
+    found = ledger_of(config(design), context=LENGTH, batch=BATCH)
+    assert found.excess == pytest.approx(1.0)
+    stated = found.stated
+    last = 2 * SHAPE.vocab * SHAPE.width
+    assert found.stated_prefill == BATCH * (
+        stated.projections + stated.attention + stated.own + last
+    )
+
+
+def test_attention_in_products_of_its_own_is_no_projection_and_fills_the_square() -> None:
+    found = ledger_of(config("moda"), context=LENGTH)
+    parts, stated = found.prefill.parts, found.stated
+    assert parts["projections"].flops == stated.projections
+    # the second block sees two entries over depth, and works out the whole square of its scores
+    half = stated.attention // SHAPE.layers
+    assert parts["attention"].flops == 3 * half + 4 * LENGTH * SHAPE.width * 2
+    run = stated.projections + parts["attention"].flops
+    assert found.excess == pytest.approx(run / (stated.projections + stated.attention))

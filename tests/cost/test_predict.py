@@ -1,5 +1,6 @@
 """Times of kernels on made-up devices, by hand."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from depthbench.cost.explain import Side, amount, difference, dominant, flops, m
 from depthbench.cost.passes import ATTENTION, Pass
 from depthbench.cost.predict import Split, of_pass, predict
 from depthbench.cost.record import Kernel, Size
+from depthbench.cost.serving import check_sizes
 from depthbench.errors import DepthbenchError
+from depthbench.shapes import Shape
 
 
 def device(**changes: object) -> DeviceSpec:
@@ -155,7 +158,7 @@ def test_why_one_is_slower_is_said_with_its_parts() -> None:
 def test_devices_are_named_and_errors_say_what_is_there() -> None:
     with pytest.raises(DepthbenchError, match="unknown device 'h10', did you mean 'h100'"):
         find_device("h10")
-    with pytest.raises(DepthbenchError, match="unknown dtype of device 'h100' 'int8'"):
+    with pytest.raises(DepthbenchError, match="unknown dtype for device 'h100': 'int8'"):
         predict([SUM], find_device("h100"), "int8")
     assert BUILT_IN["h200"].bandwidth.best / BUILT_IN["h100"].bandwidth.best == pytest.approx(
         4.8 / 3.35
@@ -172,3 +175,42 @@ def test_a_description_is_read_back(tmp_path: Path) -> None:
     path.write_text('{"name": "x"}')
     with pytest.raises(DepthbenchError, match="is missing"):
         find_device(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"bandwidth": {"points": [[1, 0]]}}, "a rate is 0"),
+        ({"bandwidth": {"points": [[1, -2]]}}, "a value is below 0"),
+        ({"attention": {"points": [[2, 1], [1, 1]]}}, "must be above 0 and rise"),
+        ({"attention": {"points": [[0, 1]]}}, "must be above 0 and rise"),
+        ({"products": {"bfloat16": {"points": [[1, 1]]}}}, "float32 is missing"),
+        ({"units": 0}, "greater than or equal to 1"),
+        ({"memory": 0}, "greater than 0"),
+        ({"price_per_hour": -3}, "greater than or equal to 0"),
+        ({"tiles": [{"rows": 8, "columns": 8, "share": 0}]}, "greater than 0"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(json.dumps(json.loads(device().model_dump_json()) | changes))
+    with pytest.raises(DepthbenchError, match=said):
+        find_device(str(path))
+
+
+def test_a_split_gives_every_device_something() -> None:
+    shape = Shape(layers=2, width=32, heads=4, kv_heads=2, ffn=64, vocab=64)
+    Split(tensor=2, pipeline=2).check(shape)
+    with pytest.raises(DepthbenchError, match="Use a divisor of 2"):
+        Split(tensor=4).check(shape)
+    with pytest.raises(DepthbenchError, match="the model has 2 blocks"):
+        Split(pipeline=3).check(shape)
+
+
+def test_sizes_stay_numbers_of_64_bits() -> None:
+    check_sizes(2**23, 2**7)
+    for context, batch in ((2**23 + 1, 1), (1, 2**20 + 1), (2**23, 2**8), (0, 1)):
+        with pytest.raises(DepthbenchError, match="allowed"):
+            check_sizes(context, batch)

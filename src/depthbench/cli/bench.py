@@ -34,7 +34,7 @@ from depthbench.cost.devices import THIS, DeviceSpec, find_device, stored_path
 from depthbench.cost.explain import Side, amount, difference, ms
 from depthbench.cost.ledger import dtype_of
 from depthbench.cost.measure import BenchConfig, Measured, measure
-from depthbench.cost.serving import Served, served
+from depthbench.cost.serving import Served, check_sizes, served
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.machine import choose_device, prepare_process
@@ -116,6 +116,13 @@ def bench(
     Random weights of the right shapes; each model in a process of its own.
     """
     if runs == [DEVICE]:
+        given = {"family": family_name, "params": params, "depths": depths, "vocab": vocab}
+        for name, value in given.items():
+            if value is not None:
+                raise DepthbenchError(
+                    f"bench device measures the machine, but --{name} {value} names a model. "
+                    "Leave one of the two out"
+                )
         _device(device, out, as_json)
         return
     asked = models_of(
@@ -133,6 +140,8 @@ def bench(
         for one in asked
         for size in _batches(batch)
     ]  # fmt: skip
+    for size in _batches(batch):
+        check_sizes(count_of(context, "context"), size)
     choose_device(device)
     dtype_of(dtype)
     spec = _calibrated(device) if anew or not stored_path().is_file() else None

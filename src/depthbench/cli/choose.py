@@ -19,6 +19,7 @@ from depthbench.cost.choose import MEASURES, Choice, ChooseConfig, Limits, choos
 from depthbench.cost.choose_words import predicted, sentences
 from depthbench.cost.devices import find_device
 from depthbench.cost.scaling import Law, Prediction, ScalingConfig, fit_designs
+from depthbench.cost.serving import check_sizes
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path, write_atomic
 from depthbench.quantities import bytes_text, count_text, parse_bytes, parse_seconds, seconds_text
@@ -92,18 +93,21 @@ def choose_command(
     limits = _limits(max_params, max_kv, max_tpot, max_memory, max_ttft)
     wanted = None if predict is None else parse_count(predict, "predict")
     spec = find_device(device)
+    tokens = count_of(context, "context")
+    check_sizes(tokens, batch)
     conditions = Conditions(
         device=spec,
-        context=count_of(context, "context"),
+        context=tokens,
         batch=batch,
         dtype=dtype_on(spec, dtype),
     )
     config = ChooseConfig.parse({"tolerance": tolerance}, "choose")
-    found, left_out = candidates_of(_rows(studies), conditions)
+    rows, notes = _rows(studies)
+    found, left_out = candidates_of(rows, conditions)
     choice = choose(found, limits, conditions, config=config, left_out=left_out)
     laws, refused = fit_designs(found)
     predictions = _predictions(laws, refused, wanted)
-    words = [*sentences(choice), *(predicted(one) for one in predictions)]
+    words = [*sentences(choice), *notes, *(predicted(one) for one in predictions)]
     if wanted is not None:
         words += [f"No prediction for {one}." for one in refused]
     answer = json.dumps(_answer(choice, laws, refused, predictions, words), indent=1)
@@ -127,12 +131,29 @@ def _limits(
     )
 
 
-def _rows(studies: Sequence[str]) -> list[list[Row]]:
+def _rows(studies: Sequence[str]) -> tuple[list[list[Row]], list[str]]:
+    """Rows that belong to each study, and in words how many do not."""
     # the report's modules take their time, and the command line imports this one
     from depthbench.report.study import read_study_folder
 
-    read = (read_study_folder(user_path(study)) for study in dict.fromkeys(studies))
-    return [belonging(resolved, rows) for resolved, rows in read]
+    read = [(study, *read_study_folder(user_path(study))) for study in dict.fromkeys(studies)]
+    found: list[list[Row]] = []
+    notes: list[str] = []
+    for study, resolved, rows in read:
+        own = belonging(resolved, rows)
+        found.append(own)
+        others = len(rows) - len(own)
+        if others and not own:
+            raise DepthbenchError(
+                f"{study}: its {others} rows are of other settings than its study.toml has now, "
+                "or of another version of depthbench. Run the study again with this one"
+            )
+        if others:
+            notes.append(
+                f"{study}: {others} of {len(rows)} rows are of other settings than its study.toml "
+                "has now, or of another version of depthbench, and are left out."
+            )
+    return found, notes
 
 
 def _predictions(

@@ -32,11 +32,12 @@ from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of
 from depthbench.cli.shapes import numbers, short
 from depthbench.cost.devices import DeviceSpec, find_device
-from depthbench.cost.explain import WORDS, Side, amount, difference, dominant, flops, ms
+from depthbench.cost.explain import NOTABLE, WORDS, Side, amount, difference, dominant, flops, ms
 from depthbench.cost.grid import GridRow, Job, Training, rows_of
 from depthbench.cost.growth import Growth, growth
 from depthbench.cost.ledger import Cost
 from depthbench.cost.predict import Split
+from depthbench.cost.serving import check_sizes
 from depthbench.cost.training import products_on
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
@@ -110,9 +111,11 @@ def cost(
         params=params, depths=depths, heads=heads, kv_heads=kv_heads, vocab=vocab,
     )  # fmt: skip
     step = Training(sequences=sequences, length=length, products=products_on(spec, "auto"))
+    tokens = count_of(context, "context")
+    check_sizes(tokens, batch)
     shared = {
         "device": spec,
-        "context": count_of(context, "context"),
+        "context": tokens,
         "batch": batch,
         "dtype": number,
         "split": Split(tensor=tensor, pipeline=pipeline),
@@ -129,7 +132,7 @@ def cost(
         "device": spec.resolved(),
         "rows": [_record(row, split_ways) for row in rows],
         "growth": {name: [one.resolved() for one in found] for name, found in grown.items()},
-        "sentences": sentences(rows),
+        "sentences": sentences(rows, spec),
     }
     if out is not None:
         _write(out, answer, rows)
@@ -177,8 +180,8 @@ def _record(row: GridRow, ways: Sequence[int]) -> dict[str, Any]:
     return record
 
 
-def sentences(rows: Sequence[GridRow]) -> list[str]:
-    """Deepest against shallowest of each design, and the crossover."""
+def sentences(rows: Sequence[GridRow], device: DeviceSpec) -> list[str]:
+    """Deepest against shallowest of each design, what stands out, and the crossover."""
     said: list[str] = []
     by_label: dict[str, list[GridRow]] = {}
     for row in rows:
@@ -193,6 +196,19 @@ def sentences(rows: Sequence[GridRow]) -> list[str]:
             for row in (high, low)
         )
         said.append(difference(slow, fast, "token"))
+    more = {row.label: row.served.ledger.excess for row in rows}
+    said += [
+        f"{label}: the run multiplies {excess:.2f}x what its equations need, for its attention is "
+        "made of products that fill the whole square of scores; times and memory are the run's."
+        for label, excess in more.items()
+        if excess > 1 + NOTABLE
+    ]
+    said += [
+        f"{row.label} with {row.model.shape.layers} layers needs {amount(row.served.memory)}: more "
+        f"than the {amount(device.memory)} of {device.name}."
+        for row in rows
+        if row.served.memory > device.memory
+    ]
     tokens = [row.crossover_tokens for row in rows]
     said.append(
         f"Attention passes the projections in FLOPs at {min(tokens):,.0f} tokens"
@@ -216,7 +232,7 @@ def _show(
         console.print(training_table(rows, ways))
     if grown:
         console.print(growth_table(grown))
-    for sentence in sentences(rows):
+    for sentence in sentences(rows, device):
         console.print(f"- {sentence}", highlight=False, markup=False)
     console.print(f"Device: {device.name}, {device.source}", highlight=False, markup=False)
 
@@ -236,7 +252,7 @@ def serving_table(rows: Sequence[GridRow]) -> Table:
             str(shape.layers),
             str(shape.width),
             short(ledger.parameters.total),
-            flops(ledger.prefill.total.flops),
+            flops(ledger.stated_prefill),
             f"{own:.2%}",
             amount(ledger.cache.total),
             amount(ledger.prefill.state_bytes),

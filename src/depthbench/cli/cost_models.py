@@ -80,21 +80,25 @@ def models_of(
             )
         configs = [config_of(Path(one)).model for one in runs]
         return [Asked(label_of(one.design), one) for one in configs]
-    chosen = list(REGISTRY) if designs == "all" else designs.split(",")
+    chosen = list(REGISTRY) if designs == "all" else [one.strip() for one in designs.split(",")]
+    if len(set(chosen)) < len(chosen):
+        raise DepthbenchError(f"--designs {designs}: a design is named twice. Name each once")
     made = parse_backbone({"name": backbone, "tied_head": True} if tied else {"name": backbone})
     found: list[Asked] = []
     for spec in chosen:
-        design = parse_design(spec.strip())
-        for shape in _shapes(family_name, options, spec.strip(), made):
-            config = ModelConfig(shape=shape, design=design, backbone=made)
-            try:
+        design = parse_design(spec)
+        try:
+            shapes = _shapes(family_name, options, spec, made)
+            configs = [ModelConfig(shape=one, design=design, backbone=made) for one in shapes]
+            for config in configs:
                 Model.on_meta(config)
-            except DepthbenchError:
-                # some designs fit one kind of backbone alone: all means all that do
-                if designs != "all":
-                    raise
-                continue
-            found.append(Asked(label_of(design), config))
+        except DepthbenchError as error:
+            # some designs fit one kind of backbone alone: all means all that do
+            if designs != "all" or spec == "prenorm":
+                raise
+            typer.echo(f"Left out: {error}", err=True)
+            continue
+        found += [Asked(label_of(design), one) for one in configs]
     return found
 
 

@@ -143,11 +143,14 @@ def count_of(text: str, field: str = "tokens") -> int:
     unit = {"k": 2**10, "m": 2**20}.get(text[-1:].lower(), 1)
     number = text[:-1] if unit > 1 else text
     try:
-        count = round(float(number) * unit)
+        given = float(number) * unit
+        count = round(given)
     except (ValueError, OverflowError):
         raise DepthbenchError(
             f"{field} = '{text}' is no number. Write it as 4096, 64k or 1M"
         ) from None
+    if count != given:
+        raise DepthbenchError(f"{field} = '{text}' is no whole number. Write it as 4096, 64k or 1M")
     if count < SHORTEST:
         raise DepthbenchError(
             f"{field} = '{text}': at least {SHORTEST} are needed, one to read and one to predict. "

@@ -89,6 +89,12 @@ def candidates_of(
     having = [group for group in groups if any(_loss(row) for row in group)]
     names = _names([group[0] for group in groups])
     if not having:
+        lost = [row for group in groups for row in group if row.status == "diverged"]
+        if lost:
+            raise DepthbenchError(
+                f"no trial has a loss: {len(lost)} of {sum(map(len, groups))} diverged. Run the "
+                "study with lower learning rates"
+            )
         raise DepthbenchError("no trial has finished: there is nothing to choose. Run the study")
     found = [
         _candidate(name, group, conditions)

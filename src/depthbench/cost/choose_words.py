@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from depthbench.cost.candidates import Candidate
 from depthbench.cost.choose import BUDGETS, MEASURES, Choice, Conflict, Equal, Price, Relaxation
 from depthbench.cost.scaling import Prediction
-from depthbench.quantities import count_text
+from depthbench.quantities import bytes_text, count_text
 from depthbench.study.findings import Comparison
 from depthbench.study.words import claim, counted, listed
 
@@ -149,6 +149,13 @@ def _equal(one: Equal, choice: Choice) -> str:
 
 def _cautions(choice: Choice) -> list[str]:
     cautions = []
+    device = choice.conditions.device
+    large = [one.name for one in choice.candidates if one.memory_bytes > device.memory]
+    if large:
+        cautions.append(
+            f"More than the {bytes_text(device.memory)} of {device.name} is needed by: "
+            f"{listed(large)}."
+        )
     if choice.left_out:
         cautions.append(f"Without a finished trial, so no candidates: {listed(choice.left_out)}.")
     single = [one.name for one in choice.candidates if one.finished < 2]

@@ -4,9 +4,9 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from depthbench.config import Frozen
 from depthbench.data.dataset import default_cache
@@ -24,6 +24,15 @@ class Curve(Frozen):
 
     points: tuple[Point, ...] = Field(min_length=1)
     """``(size, value)`` by rising size; outside them the nearest one holds."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        sizes = [size for size, _ in self.points]
+        if sizes[0] <= 0 or any(b <= a for a, b in itertools.pairwise(sizes)):
+            raise ValueError(f"points = {sizes}: sizes must be above 0 and rise. Sort them")
+        if min(value for _, value in self.points) < 0:
+            raise ValueError("points: a value is below 0. Mend it, or measure the device again")
+        return self
 
     def at(self, size: float) -> float:
         """The rate at ``size``."""
@@ -50,9 +59,9 @@ def constant(rate: float) -> Curve:
 class Tile(Frozen):
     """A piece of a product's result that one unit of a GPU works out."""
 
-    rows: int
-    columns: int
-    share: float
+    rows: int = Field(ge=1)
+    columns: int = Field(ge=1)
+    share: float = Field(gt=0, le=1)
     """Of the peak that a unit reaches with it: small tiles read more for what they do."""
 
 
@@ -73,7 +82,7 @@ SPLITS = (1, 2, 4, 8)
 class Skinny(Frozen):
     """Products of so many rows with matrices that are in no cache."""
 
-    rows: int
+    rows: int = Field(ge=1)
     reading: Curve
     """Bytes/s of the matrix, over its bytes."""
 
@@ -83,7 +92,7 @@ class DeviceSpec(Frozen):
 
     name: str
     kind: Literal["cpu", "gpu"]
-    memory: int
+    memory: int = Field(gt=0)
     """Bytes."""
     products: dict[str, Curve]
     """FLOP/s of matrix products by dtype, over their FLOPs."""
@@ -99,24 +108,37 @@ class DeviceSpec(Frozen):
     call: Curve
     """Seconds that the program takes for one operation, views included, beside its work; over the
     bytes that a pass reads and writes for each. Behind large ones its own code is in no cache."""
-    kernel: float = 0.0
+    kernel: float = Field(default=0.0, ge=0)
     """Least seconds from one kernel to the next."""
     overlaps: bool
     """Whether the program goes on while the device works."""
-    step: float = 0.0
+    step: float = Field(default=0.0, ge=0)
     """Seconds for one step of decoding beside its kernels: sampling, and waiting for the device."""
-    units: int = 1
+    units: int = Field(default=1, ge=1)
     """That work on tiles side by side; 1 where tiles play no part."""
     tiles: tuple[Tile, ...] = ()
-    link: float | None = None
+    link: float | None = Field(default=None, gt=0)
     """Bytes/s to another such device, one way; None where there is none."""
-    latency: float = 0.0
+    latency: float = Field(default=0.0, ge=0)
     """Seconds of a message to another such device."""
     watts: float | None = None
-    price_per_hour: float | None = None
+    price_per_hour: float | None = Field(default=None, ge=0)
     """In whatever money the user counts; prices change, so none is built in."""
     source: str
     """Where the numbers are from."""
+
+    @model_validator(mode="after")
+    def _rates(self) -> Self:
+        if "float32" not in self.products:
+            raise ValueError(
+                f"products = {sorted(self.products)}: float32 is missing, in which models train"
+            )
+        rates = [*self.products.values(), self.attention, self.bandwidth]
+        rates += [one.reading for several in self.skinny.values() for one in several]
+        rates += [self.cached] if self.cached is not None else []
+        if any(rate == 0 for one in rates for _, rate in one.points):
+            raise ValueError("a rate is 0: nothing would ever be done. Measure the device again")
+        return self
 
     def graphed(self) -> "DeviceSpec":
         """With all kernels launched as one graph: the program's own time is spent once."""
@@ -137,7 +159,7 @@ class DeviceSpec(Frozen):
     def check_dtype(self, dtype: str) -> None:
         """Raise `DepthbenchError` for numbers that nothing is known of."""
         if dtype not in self.products:
-            raise unknown(f"dtype of device '{self.name}'", dtype, self.products)
+            raise unknown(f"dtype for device '{self.name}':", dtype, self.products)
 
     def fill(self, dtype: str, count: int, rows: int, inner: int, columns: int) -> float:
         """Share of the units' time that a product uses, by the best way to cut it into tiles.

@@ -28,6 +28,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 Part = Literal[
     "projections", "attention", "head", "embedding", "norms", "element-wise", "design", "loss"
 ]
+BRANCHES: tuple[Part, ...] = ("projections", "attention")
 PARTS = {EMBEDDING: "embedding", HEAD: "head", NORM: "norms", LOSS: "loss", DESIGN: "design"}
 """Names here of parts that are whole; a branch has several."""
 
@@ -94,6 +95,20 @@ class Ledger(Frozen):
     decode: PassCost
     """One token more of each."""
     memory: Memory
+
+    @property
+    def stated_prefill(self) -> int:
+        """FLOPs of the prompts as the modules state them; logits of the last position alone."""
+        stated = self.stated
+        one = stated.projections + stated.attention + stated.own + stated.head // self.context
+        return self.batch * one
+
+    @property
+    def excess(self) -> float:
+        """Products in the branches of the run over those stated: above 1 where more is done."""
+        stated = self.stated.projections + self.stated.attention
+        run = [self.prefill.parts[name].flops for name in BRANCHES if name in self.prefill.parts]
+        return sum(run) / (self.batch * stated)
 
 
 class TrainingLedger(Frozen):
@@ -189,9 +204,10 @@ def cost_of(what: Pass) -> PassCost:
 def part_of(kernel: Kernel) -> Part:
     """What a kernel is called in tables."""
     if kernel.part in (ATTENTION, FEEDFORWARD):
-        if kernel.kind == "attention":
-            return "attention"
-        return "projections" if kernel.kind == "product" else "element-wise"
+        if kernel.kind == "product" and kernel.weights:
+            return "projections"
+        # products of what a branch has made itself: attention that is no kernel of its own, scans
+        return "attention" if kernel.kind in ("attention", "product") else "element-wise"
     return PARTS[kernel.part]  # pyright: ignore[reportReturnType]
 
 

@@ -89,7 +89,7 @@ def measure_here(model: ModelConfig, config: BenchConfig) -> Measured:
     device = torch.device(choose_device(config.device))
     _load_libraries(device)
     memory = _Memory(device)
-    built = Model.build(model, config.seed, device, dtype_of(config.dtype)).eval()
+    built = _random(model, config.seed, device, dtype_of(config.dtype))
     generator = torch.Generator().manual_seed(config.seed)
     size = (config.batch, config.context)
     prompt = torch.randint(model.shape.vocab, size, generator=generator).to(device)
@@ -196,6 +196,18 @@ class _Memory:
         if now is None or self.before is None or not self.told:
             return None
         return now - self.before
+
+
+@torch.no_grad()
+def _random(config: ModelConfig, seed: int, device: torch.device, dtype: torch.dtype) -> Model:
+    """A model with any weights, made in place: what a start's own tensors take would stay with
+    the process and look like the model's.
+    """
+    model = Model.on_meta(config).to(dtype).to_empty(device=device).eval()
+    generator = torch.Generator(device).manual_seed(seed)
+    for one in model.parameters():
+        one.normal_(std=0.02, generator=generator)
+    return model
 
 
 def _load_libraries(device: torch.device) -> None:

@@ -10,6 +10,7 @@ from depthbench.cost.devices import DeviceSpec
 from depthbench.cost.passes import ATTENTION, FEEDFORWARD, HEAD, Pass
 from depthbench.cost.record import Kernel
 from depthbench.errors import DepthbenchError
+from depthbench.shapes import Shape
 
 Bound = Literal["launches", "products", "attention", "weights", "cache", "traffic", "link"]
 """What a kernel waits for: its launch, the matrix units, attention, reading parameters, reading
@@ -33,6 +34,19 @@ class Split(Frozen):
     def devices(self) -> int:
         """In all."""
         return self.tensor * self.pipeline
+
+    def check(self, shape: Shape) -> None:
+        """Raise `DepthbenchError` where a model has nothing for each device."""
+        if shape.heads % self.tensor or shape.kv_heads % self.tensor:
+            raise DepthbenchError(
+                f"--tensor {self.tensor}: {shape.heads} heads and {shape.kv_heads} key/value heads "
+                f"cannot be shared so. Use a divisor of {shape.kv_heads}"
+            )
+        if self.pipeline > shape.layers:
+            raise DepthbenchError(
+                f"--pipeline {self.pipeline}: the model has {shape.layers} blocks. Use at most as "
+                "many devices"
+            )
 
 
 ALONE = Split()

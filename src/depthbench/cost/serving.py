@@ -8,7 +8,11 @@ from depthbench.cost.ledger import Ledger, ledger_from, stage_of
 from depthbench.cost.memory import SIZES
 from depthbench.cost.passes import Pass
 from depthbench.cost.predict import ALONE, Split, Times, of_pass
+from depthbench.errors import DepthbenchError
 from depthbench.nn.model import ModelConfig
+
+MOST_CONTEXT, MOST_BATCH, MOST_TOKENS = 2**23, 2**20, 2**30
+"""Beyond which sizes of tensors are no 64-bit numbers any more."""
 
 
 class Served(Frozen):
@@ -48,6 +52,20 @@ class Served(Frozen):
         return whole - shared + -(-shared // self.split.devices)
 
 
+def check_sizes(context: int, batch: int) -> None:
+    """Raise `DepthbenchError` for more than any run holds, or nothing."""
+    for name, size, most in (("context", context, MOST_CONTEXT), ("batch", batch, MOST_BATCH)):
+        if not 1 <= size <= most:
+            raise DepthbenchError(
+                f"{name} = {size:,}: from 1 to {most:,} are allowed. Ask for less"
+            )
+    if context * batch > MOST_TOKENS:
+        raise DepthbenchError(
+            f"batch = {batch:,} sequences of context = {context:,} are {context * batch:,} tokens: "
+            f"at most {MOST_TOKENS:,} are allowed. Ask for less of one of the two"
+        )
+
+
 class Serving(Frozen):
     """The figures that limits are set on."""
 
@@ -72,6 +90,8 @@ def served(
     Raises `DepthbenchError` for a dtype that nothing is known of there.
     """
     device.check_dtype(dtype)
+    check_sizes(context, batch)
+    split.check(model.shape)
     ledger, prefill, decode = _watched(
         model.model_dump_json(), dtype, device.kind == "cpu", context, batch
     )

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from depthbench.cost.grid import GridRow
 from depthbench.files import save_atomic
-from depthbench.report.figures import STYLE, look, plain, save_figure
+from depthbench.report.figures import ASPECT, STYLE, aspect_axis, look, plain, save_figure
 from depthbench.report.style import marks
 
 PANELS: tuple[tuple[str, Callable[[GridRow], float]], ...] = (
@@ -51,7 +51,8 @@ def cost_figure(rows: Sequence[GridRow]) -> Figure:
         axes.set_title(title)
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("aspect ratio, width / layers   (← deeper and narrower)")
+        aspect_axis(axes, [(row.model.shape.aspect_ratio, row.model.shape.layers) for row in rows])
+        axes.set_xlabel(ASPECT, fontsize=9)
     handles = [Line2D([], [], **look(mark)) for mark in style.values()]
     names = [plain(label) for label in style]
     figure.legend(handles, names, loc="outside lower center", ncols=9, frameon=False)

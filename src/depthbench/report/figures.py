@@ -84,7 +84,7 @@ def aspect_figure(verdict: Verdict, with_published: bool = False) -> Figure:
             ends.append((design.label, *end))
     _mark_diverged(ours, verdict, style)
     shapes = [(p.aspect_ratio, p.layers) for d in verdict.designs for p in d.curve]
-    _aspect_axis(ours, shapes)
+    aspect_axis(ours, shapes)
     ours.set_ylabel(BITS)
     ours.set_title(f"{verdict.study}: loss by aspect ratio", parse_math=False)
     _direct_labels(ours, ends, style)
@@ -269,7 +269,7 @@ def _draw_published(axes: Axes, style: dict[str, Mark]) -> None:
         ends.append((name, curve[0][0], curve[0][2]))
     axes.set_xscale("log")
     axes.set_facecolor("#f6f5f1")
-    _aspect_axis(axes, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
+    aspect_axis(axes, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
     axes.set_ylabel(f"validation loss ({data.unit} of another data set)")
     axes.set_title(f"Published, arXiv 2609.32534, {data.parameters} parameters; not ours")
     _direct_labels(axes, ends, style)
@@ -286,7 +286,8 @@ def aspect_ticks(shapes: Sequence[tuple[float, int]]) -> list[tuple[float, int]]
     ]
 
 
-def _aspect_axis(axes: Axes, shapes: Sequence[tuple[float, int]]) -> None:
+def aspect_axis(axes: Axes, shapes: Sequence[tuple[float, int]]) -> None:
+    """One tick a depth, with its aspect ratio and its number of layers."""
     ticks = aspect_ticks(shapes)
     axes.xaxis.set_major_locator(FixedLocator([aspect for aspect, _ in ticks]))
     axes.xaxis.set_major_formatter(
