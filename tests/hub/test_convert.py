@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import tomli_w
 import torch
@@ -20,6 +21,7 @@ from depthbench.probes.own import OwnSubject
 from depthbench.probes.text import TextConfig
 from depthbench.train.load import load_trial
 from tests.oracles import GQA, config_of, random_model, tokens_of
+from tests.probes.test_gguf import written
 from tests.probes.test_pretrained import saved
 from tests.small import study_tables, write_text
 
@@ -194,6 +196,19 @@ def test_a_llama_comes_in_and_goes_out_with_its_tokenizer(tmp_path: Path, capsys
         for one in (folder, tmp_path / "ours")
     ]
     assert text.facts.hash == again.facts.hash
+
+
+def test_quantised_weights_are_said_wherever_it_goes(tmp_path: Path, capsys: Capture) -> None:
+    """GGUF → ours → LLaMA: probes of either say what the weights went through."""
+    written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
+    notes = ("quantised weights (Q8_0), dequantised to float32", "instruction-tuned")
+    said = converted(capsys, tmp_path / "tiny.gguf", tmp_path / "x", "--to", "depthbench")
+    assert tuple(said["notes"]) == notes
+    converted(capsys, tmp_path / "x", tmp_path / "y", "--to", "llama")
+    depthbench.load(tmp_path / "x").smaller([0, 2]).write(tmp_path / "z")
+    for place in ("x", "y", "z"):
+        assert depthbench.load(tmp_path / place).facts.notes == notes
+    assert f"| note 1 | {notes[0]} |" in (tmp_path / "y" / "README.md").read_text()
 
 
 @torch.no_grad()

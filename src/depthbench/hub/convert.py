@@ -1,7 +1,7 @@
 """From any form that we read to a LLaMA folder or our own, and the check of what is there."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -9,13 +9,10 @@ from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
 from depthbench.hub.card import card_of
 from depthbench.hub.folder import check_new
-from depthbench.hub.llama import check_llama, export_llama
+from depthbench.hub.llama import export_llama
 from depthbench.hub.own_folder import read_model, write_own
 from depthbench.hub.source import Source, open_source
 from depthbench.probes.hf_quiet import quiet
-
-if TYPE_CHECKING:
-    from depthbench.nn.model import Model
 
 Form = Literal["llama", "depthbench"]
 ROWS, LENGTH = 2, 16
@@ -52,23 +49,15 @@ def convert(
     place = Path(folder)
     check_new(place)
     source = open_source(given, dtype)
-    model = source.model
+    model, notes = source.model, list(source.notes)
+    if source.missing is not None:
+        notes.append(source.missing)
     if to == "llama":
-        check_llama(model.config)
-        notes = list(source.notes)
         if model.documents_apart:
             notes.append("a LLaMA does not keep documents apart: give it one at a time")
-        export_llama(
-            model,
-            place,
-            source.tokenizer,
-            context=source.context,
-            unused=source.unused,
-            card=card_of(source, to),
-        )
+        export_llama(model, place, source.tokenizer, context=source.context, **_more(source, to))
     else:
-        notes = list(source.notes)
-        write_own(model, place, source.tokenizer, unused=source.unused, card=card_of(source, to))
+        write_own(model, place, source.tokenizer, **_more(source, to))
     return Converted(
         source=given,
         folder=str(place),
@@ -79,6 +68,10 @@ def convert(
         distance=_checked(source, place, to),
         notes=tuple(notes),
     )
+
+
+def _more(source: Source, to: Form) -> dict[str, Any]:
+    return {"unused": source.unused, "notes": source.notes, "card": card_of(source, to)}
 
 
 @torch.no_grad()
@@ -102,8 +95,7 @@ def _checked(source: Source, folder: Path, to: Form) -> float:
 
 def _logits(folder: Path, to: Form, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if to == "depthbench":
-        again: Model = read_model(folder, dtype)
-        return again(tokens)
+        return read_model(folder, dtype)(tokens)
     with quiet():
         from transformers import LlamaForCausalLM
 

@@ -12,6 +12,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.hub.folder import new_folder
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.probes.hf_quiet import quiet
+from depthbench.probes.pretrained import NOTES
 
 if TYPE_CHECKING:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
@@ -141,17 +142,19 @@ def export_llama(
     *,
     context: int = CONTEXT,
     unused: Sequence[int] = (),
+    notes: Sequence[str] = (),
     card: str | None = None,
 ) -> None:
     """Write ``model`` as a LLaMA folder: config.json, safetensors, and the tokenizer's files.
 
-    Only rows of the head that are no ``unused`` padding are generated; ``card`` becomes README.md.
+    Only rows of the head that are no ``unused`` padding are generated; ``card`` becomes README.md,
+    and ``notes`` are what every figure of the model must say.
     Raises `DepthbenchError` for a model that LLaMA has no words for, and unless ``folder`` is new.
     """
     check_llama(model.config)
     with quiet(), new_folder(folder) as place:
         llama = as_llama(model, context, **token_ids(tokenizer))
-        write_pretrained(llama, place, tokenizer, unused, card)
+        write_pretrained(llama, place, tokenizer, unused, notes, card)
 
 
 def write_pretrained(
@@ -159,11 +162,14 @@ def write_pretrained(
     folder: Path,
     tokenizer: "PreTrainedTokenizerBase | None",
     unused: Sequence[int] = (),
+    notes: Sequence[str] = (),
     card: str | None = None,
 ) -> None:
     """What ``save_pretrained`` writes of a model and its tokenizer, and its card."""
     if unused:
         model.generation_config.suppress_tokens = list(unused)
+    if notes:
+        model.config.update({NOTES: list(notes)})
     model.save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)

@@ -12,7 +12,14 @@ from depthbench.hub.folder import new_folder
 from depthbench.hub.llama import token_ids, write_pretrained
 from depthbench.nn.model import Model
 from depthbench.probes.hf_quiet import quiet
-from depthbench.probes.pretrained import COPY_AGAIN, TOKENIZERS, Place, model_type_of, tokenizer_at
+from depthbench.probes.pretrained import (
+    COPY_AGAIN,
+    NOTES,
+    TOKENIZERS,
+    Place,
+    model_type_of,
+    tokenizer_at,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -21,8 +28,8 @@ KIND = "depthbench"
 
 
 def is_own(folder: Path) -> bool:
-    """Whether ``folder`` holds one."""
-    return model_type_of(folder) == KIND
+    """Whether ``folder`` holds one, with its weights."""
+    return any(folder.glob("*.safetensors")) and model_type_of(folder) == KIND
 
 
 def tokenizer_in(folder: Path) -> "PreTrainedTokenizerBase | None":
@@ -35,7 +42,16 @@ def tokenizer_in(folder: Path) -> "PreTrainedTokenizerBase | None":
 
 def words_in(folder: Path) -> int | None:
     """Tokens of the tokenizer, where config.json says that the head has more rows."""
-    return json.loads((folder / "config.json").read_text(encoding="utf-8")).get("words")
+    return _settings(folder).get("words")
+
+
+def notes_in(folder: Path) -> tuple[str, ...]:
+    """What every figure of the model must say, as config.json has it."""
+    return tuple(_settings(folder).get(NOTES) or ())
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
 def read_model(folder: Path, dtype: torch.dtype | None = None) -> Model:
@@ -86,11 +102,13 @@ def write_own(
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     *,
     unused: Sequence[int] = (),
+    notes: Sequence[str] = (),
     card: str | None = None,
 ) -> None:
     """Write ``model`` so that `depthbench.load` and transformers open it.
 
-    ``unused`` are rows of the head that only pad it, at its end. Raises `DepthbenchError` unless
+    ``unused`` are rows of the head that only pad it, at its end; ``notes`` are what every figure
+    of the model must say. Raises `DepthbenchError` unless
     ``folder`` is new.
     """
     with quiet(), new_folder(folder) as place:
@@ -98,4 +116,4 @@ def write_own(
 
         words = unused[0] if unused else None
         wrapped = DepthBenchForCausalLM.around(model, words, **token_ids(tokenizer))
-        write_pretrained(wrapped, place, tokenizer, unused, card)
+        write_pretrained(wrapped, place, tokenizer, unused, notes, card)

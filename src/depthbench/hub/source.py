@@ -13,9 +13,10 @@ from depthbench.errors import DepthbenchError
 from depthbench.hub.llama import CONTEXT
 from depthbench.hub.llama_in import import_llama
 from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
-from depthbench.hub.own_folder import is_own, read_own
+from depthbench.hub.own_folder import is_own, notes_in, read_own
 from depthbench.hub.tokens import hub_tokenizer, words_of
 from depthbench.nn.model import Model
+from depthbench.probes.foreign import APART
 from depthbench.probes.load import folder_of
 from depthbench.study.single import RESULT
 from depthbench.study.store import Row, Store
@@ -36,6 +37,9 @@ class Source:
     """What it was, in words."""
     context: int = CONTEXT
     notes: tuple[str, ...] = ()
+    """What every figure of it must say."""
+    missing: str | None = None
+    """Why there is no tokenizer, where that is a surprise."""
     facts: dict[str, str] = field(default_factory=dict)
     """Of its training, where they are known."""
 
@@ -71,7 +75,8 @@ def open_source(given: str, dtype: torch.dtype = torch.float32) -> Source:
         found = Source(model, tokenizer, "an OLMo-core checkpoint")
     elif is_own(folder):
         model, tokenizer = read_own(folder, dtype)
-        found = Source(model, tokenizer, "a depthbench model")
+        notes = notes_in(folder)
+        found = Source(model, tokenizer, "a depthbench model", notes=notes)
     else:
         one = import_llama(given, dtype)
         origin = f"a {one.family} model, {Path(given).name}"
@@ -92,19 +97,20 @@ def _check_words(found: Source, given: str) -> None:
 def _trial(folder: Path, dtype: torch.dtype) -> Source:
     model, config = load_trial(folder)
     notes: list[str] = []
-    tokenizer = None
+    tokenizer, missing = None, None
     try:
         tokenizer = hub_tokenizer(find_dataset(config.data_hash, default_cache()).tokenizer())
     except DepthbenchError as error:
-        notes.append(f"no tokenizer: {error}")
+        missing = f"no tokenizer: {error}"
     if model.documents_apart:
-        notes.append("trained with documents kept apart")
+        notes.append(APART)
     row = row_of(folder, config)
     origin = f"a trial of depthbench, {config.id}"
     facts = _facts(config, row)
     if row is not None:
         notes += row.notes
-    return Source(model.to(dtype), tokenizer, origin, config.train.length, tuple(notes), facts)
+    context = config.train.length
+    return Source(model.to(dtype), tokenizer, origin, context, tuple(notes), missing, facts)
 
 
 def row_of(folder: Path, config: TrialConfig) -> Row | None:

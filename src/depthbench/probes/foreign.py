@@ -10,13 +10,15 @@ from depthbench.data.tokenizer import HUB, HUB_FILE, read
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
 from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
-from depthbench.hub.own_folder import is_own, read_own
+from depthbench.hub.own_folder import is_own, notes_in, read_own
 from depthbench.probes.load import KINDS, Opened, Parts
 from depthbench.probes.own import HubForm, OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
 from depthbench.probes.pretrained_text import check_words, coder_of, start_token, text_for
 from depthbench.probes.reader import Reader
 from depthbench.probes.text import Text, TextConfig, text_of_files
+
+APART = "documents of a row are kept apart"
 
 
 def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> Opened:
@@ -35,7 +37,9 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
     if place.file is None and is_own(place.folder):
         parts.refuse(source)
         model, tokenizer = read_own(place.folder, dtype)
-        notes = ["documents of a row are kept apart"] if model.documents_apart else []
+        notes = list(notes_in(place.folder))
+        if model.documents_apart and APART not in notes:
+            notes.append(APART)
         subject = OwnSubject(model.to(device), source, notes, HubForm(place.folder))
         own = (tokenizer, source, subject.facts.vocab)
         return Opened(subject, partial(_own_text, *own), partial(_own_reader, *own))

@@ -197,11 +197,12 @@ class HubForm(Form):
 
     def write(self, model: Model, folder: Path) -> None:
         # transformers takes seconds to import
-        from depthbench.hub.own_folder import tokenizer_in, words_in, write_own
+        from depthbench.hub.own_folder import notes_in, tokenizer_in, words_in, write_own
 
         words, vocab = words_in(self.folder), model.config.shape.vocab
         unused = range(vocab if words is None else words, vocab)
-        write_own(model, folder, tokenizer_in(self.folder), unused=unused)
+        notes = notes_in(self.folder)
+        write_own(model, folder, tokenizer_in(self.folder), unused=unused, notes=notes)
 
 
 def weights_without(model: Model, kept: Sequence[int]) -> dict[str, Tensor]:

@@ -40,6 +40,8 @@ TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*", "tekken.json", "*.tiktoken
 """Files that hold a vocabulary: without one, transformers makes an empty tokenizer."""
 UNQUANTISED = frozenset({"F16", "F32", "F64", "BF16"})
 MEND_CONFIG = "Mend config.json in it, or upgrade transformers if the model is newer"
+NOTES = "depthbench_notes"
+"""In a config.json that we wrote: what every figure of the model must say of it."""
 COPY_AGAIN = "Copy its files again, or save it anew with save_pretrained"
 FETCH_AGAIN = "Fetch the file again, or name a Hugging Face folder of the model"
 TUNED = re.compile(r"instruct|chat|(?<![a-z])(it|rlhf|dpo|sft)(?![a-z])", re.IGNORECASE)
@@ -248,7 +250,8 @@ def notes_of(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> li
             notes.append(f"quantised weights ({', '.join(kinds)}), dequantised to {precision}")
     if any(TUNED.search(name) for name in names):
         notes.append("instruction-tuned")
-    return notes
+    carried: list[str] = config.to_dict().get(NOTES) or []
+    return list(dict.fromkeys([*carried, *notes]))
 
 
 def _of_gguf(path: Path) -> tuple[list[str], str]:
