@@ -203,6 +203,8 @@ def test_quantised_weights_are_said_wherever_it_goes(tmp_path: Path, capsys: Cap
     written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
     notes = ("quantised weights (Q8_0), dequantised to float32", "instruction-tuned")
     said = converted(capsys, tmp_path / "tiny.gguf", tmp_path / "x", "--to", "depthbench")
+    # transformers puts a token of its own into this tokenizer
+    notes = (*notes, "tokens 97 to 97 were added to its tokenizer alone")
     assert tuple(said["notes"]) == notes
     converted(capsys, tmp_path / "x", tmp_path / "y", "--to", "llama")
     depthbench.load(tmp_path / "x").smaller([0, 2]).write(tmp_path / "z")
@@ -287,3 +289,15 @@ def test_damaged_files_of_ours_are_named(
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    folder = saved(tmp_path / "tiny")
+    settings = json.loads((folder / "config.json").read_text())
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**settings | {"vocab_size": 250})
+    )
+    model.save_pretrained(folder)
+    capsys.readouterr()
+    assert execute(["convert", str(folder), str(tmp_path / "x"), "--to", "llama"]) == 2
+    assert "its tokenizer has 299 tokens, but its embedding 250 rows" in capsys.readouterr().err

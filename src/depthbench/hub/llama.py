@@ -153,7 +153,7 @@ def export_llama(
     """
     check_llama(model.config)
     with quiet(), new_folder(folder) as place:
-        llama = as_llama(model, context, **token_ids(tokenizer))
+        llama = as_llama(model, context, **token_ids(tokenizer, model.config.shape.vocab))
         write_pretrained(llama, place, tokenizer, unused, notes, card)
 
 
@@ -177,12 +177,13 @@ def write_pretrained(
         (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def token_ids(tokenizer: "PreTrainedTokenizerBase | None") -> dict[str, Any]:
-    """The tokens with a meaning, as configs name them."""
+def token_ids(tokenizer: "PreTrainedTokenizerBase | None", vocab: int) -> dict[str, Any]:
+    """The tokens with a meaning, as configs name them, where the embedding has a row for them."""
     if tokenizer is None:
         return {}
-    return {
+    found: dict[str, Any] = {
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
+    return {name: one if one is not None and one < vocab else None for name, one in found.items()}

@@ -115,5 +115,7 @@ def write_own(
         from depthbench.hub.wrapper import DepthBenchForCausalLM
 
         words = unused[0] if unused else None
-        wrapped = DepthBenchForCausalLM.around(model, words, **token_ids(tokenizer))
+        wrapped = DepthBenchForCausalLM.around(
+            model, words, **token_ids(tokenizer, model.config.shape.vocab)
+        )
         write_pretrained(wrapped, place, tokenizer, unused, notes, card)

@@ -1,6 +1,6 @@
 """A model in our terms from whatever a user names, with its tokenizer and what is known of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,17 +81,22 @@ def open_source(given: str, dtype: torch.dtype = torch.float32) -> Source:
         one = import_llama(given, dtype)
         origin = f"a {one.family} model, {Path(given).name}"
         found = Source(one.model, one.tokenizer, origin, one.context, one.notes)
-    _check_words(found, given)
-    return found
+    return _checked(found, given)
 
 
-def _check_words(found: Source, given: str) -> None:
-    vocab = found.model.config.shape.vocab
-    if found.tokenizer is not None and words_of(found.tokenizer) > vocab:
+def _checked(found: Source, given: str) -> Source:
+    """With a note where tokens that were added to a tokenizer have no row in the embedding."""
+    vocab, tokenizer = found.model.config.shape.vocab, found.tokenizer
+    if tokenizer is None or words_of(tokenizer) <= vocab:
+        return found
+    own = words_of(tokenizer, added=False)
+    if own > vocab:
         raise DepthbenchError(
-            f"{given}: its tokenizer has {words_of(found.tokenizer)} tokens, but its embedding "
-            f"{vocab} rows: they do not belong together"
+            f"{given}: its tokenizer has {own} tokens, but its embedding {vocab} rows: they do "
+            "not belong together"
         )
+    note = f"tokens {vocab} to {words_of(tokenizer) - 1} were added to its tokenizer alone"
+    return replace(found, notes=tuple(dict.fromkeys((*found.notes, note))))
 
 
 def _trial(folder: Path, dtype: torch.dtype) -> Source:

@@ -64,6 +64,10 @@ def letters_of_bytes() -> list[str]:
     return [chr(value) if value in own else next(others) for value in range(BYTE_VALUES)]
 
 
-def words_of(tokenizer: "PreTrainedTokenizerBase") -> int:
-    """One more than its largest id."""
-    return max(tokenizer.get_vocab().values()) + 1
+def words_of(tokenizer: "PreTrainedTokenizerBase", *, added: bool = True) -> int:
+    """One more than its largest id, with or without tokens that were added to its vocabulary."""
+    vocabulary = tokenizer.get_vocab()
+    if not added:
+        extra = {token.content for token in tokenizer.added_tokens_decoder.values()}
+        vocabulary = {name: one for name, one in vocabulary.items() if name not in extra}
+    return max(vocabulary.values()) + 1
