@@ -22,12 +22,21 @@ SMALL: dict[str, Any] = {"ks": (1, 3), "train": 40, "test": 12}
 @pytest.mark.parametrize("name", TASKS)
 def test_the_solver_agrees(name: Any) -> None:
     """On 300 questions of each k; and no question is longer than the task says."""
-    task, draw = task_of(TaskConfig(task=name)), random.Random(1)
+    task, draw = TASKS[name](13 if name in ("khop", "pointers") else 4), random.Random(1)
     for k in (1, 2, 5, 12):
         for _ in range(300):
             question, answer = task.make(k, draw)
             assert task.solve(question) == answer
             assert len(question) + len(answer) <= task.longest(k)
+
+
+@pytest.mark.parametrize("name", ["khop", "pointers"])
+def test_no_letter_is_a_good_guess(name: Any) -> None:
+    """In a ring of six, two steps end at each of the five others equally often, never at home."""
+    train, _ = questions(TaskConfig(task=name, ks=(2,), size=6, train=400, test=100), 2)
+    assert all(question[-1] != answer for question, answer in train)
+    counts = [sum(answer == letter for _, answer in train) for letter in "abcdef"]
+    assert max(counts) < 1.4 * min(counts)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +137,7 @@ def test_accuracy_is_that_of_greedy_text(tmp_path: Path) -> None:
     [
         ({"task": "sorting"}, "task = 'sorting'"),
         ({"task": "khop", "ks": (0,)}, "each k is from 1 to 64"),
+        ({"task": "khop", "size": 4, "ks": (1, 4)}, "k = 4 goes around all 4 letters"),
         ({"task": "arithmetic", "size": 11}, "size = 11: arithmetic takes 2 to 10"),
     ],
 )

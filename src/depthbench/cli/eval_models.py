@@ -1,11 +1,12 @@
 """``depthbench eval MODEL``: losses, answers and tasks of a model."""
 
+import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,6 +28,7 @@ from depthbench.cli.options import (
 )
 from depthbench.cli.probe import count_of, progress_of, say_on
 from depthbench.cli.targets import Target, targets
+from depthbench.errors import DepthbenchError
 from depthbench.evals.accuracy import measure_task
 from depthbench.evals.domains import DomainConfig, measure_domains
 from depthbench.evals.measure import Machinery
@@ -39,6 +41,9 @@ from depthbench.machine import prepare_process
 from depthbench.probes.load import Opened, Parts, open_model
 from depthbench.probes.reader import Reader
 
+if TYPE_CHECKING:
+    from depthbench.evals.harness import HarnessConfig
+
 EXAMPLE = """Examples:
 
 depthbench eval runs/run --data novels/ --data code/ --length 1024 --stride 512
@@ -46,6 +51,8 @@ depthbench eval runs/run --data novels/ --data code/ --length 1024 --stride 512
 depthbench eval smollm2.gguf --pairs questions.jsonl --skip 10
 
 depthbench eval runs/run --sweep skip
+
+depthbench eval models/llama --lm-eval my_quiz --include-path tasks/
 
 depthbench eval tasks --task khop --designs prenorm,hc --depths 2,8
 """
@@ -61,6 +68,7 @@ class Wanted:
     domains: DomainConfig | None
     pairs: PairsConfig | None
     task: bool
+    harness: "HarnessConfig | None"
     edits: Asked
     batch: int
     seed: int
@@ -112,6 +120,16 @@ def models(
     task: Annotated[
         bool, typer.Option("--task", help="The questions of the task that it was trained on.")
     ] = False,
+    lm_eval: Annotated[
+        list[str] | None,
+        typer.Option("--lm-eval", help="A task of the lm-evaluation-harness; repeatable."),
+    ] = None,
+    include_path: Annotated[
+        str | None, typer.Option("--include-path", help="Folder of --lm-eval tasks of your own.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Questions of each --lm-eval task.")
+    ] = None,
     skip: Skip = None,
     swap: Swap = None,
     repeat: Repeat = None,
@@ -153,9 +171,10 @@ def models(
         "sweep": sweep,
     }
     wanted = Wanted(
-        DomainConfig.parse(text, "eval") if data or not (pairs or task) else None,
+        DomainConfig.parse(text, "eval") if data or not (pairs or task or lm_eval) else None,
         PairsConfig.parse(sets, "eval") if pairs else None,
         task,
+        _harness(lm_eval, include_path, limit),
         Asked.parse(changes, "eval"),
         batch,
         seed,
@@ -204,6 +223,29 @@ def _measured(machinery: Machinery, reader: Reader, wanted: Wanted) -> Iterator[
         yield from measure_pairs(machinery, reader, wanted.pairs)
     if wanted.task:
         yield from measure_task(machinery, reader.dataset)
+    if wanted.harness is not None:
+        from depthbench.evals.harness import measure_harness
+
+        yield from measure_harness(machinery, reader, wanted.harness)
+
+
+def _harness(
+    tasks: list[str] | None, include_path: str | None, limit: int | None
+) -> "HarnessConfig | None":
+    """Raises `DepthbenchError` where lm-eval is not installed."""
+    if not tasks:
+        if include_path is not None or limit is not None:
+            raise DepthbenchError("--include-path and --limit are for --lm-eval TASK. Name a task")
+        return None
+    if importlib.util.find_spec("lm_eval") is None:
+        raise DepthbenchError(
+            "--lm-eval needs the package lm-eval. Run pip install 'depthbench[eval]'"
+        )
+    # it takes seconds to import
+    from depthbench.evals.harness import HarnessConfig
+
+    given = {"tasks": tuple(tasks), "include_path": include_path, "limit": limit}
+    return HarnessConfig.parse(given, "eval")
 
 
 def _figures(sweeps: Sequence[Sweep], folder: Path, kind: str, label: str) -> list[Path]:

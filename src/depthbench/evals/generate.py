@@ -4,7 +4,8 @@ The whole text runs again for every token: a cache holds one memory for each blo
 that runs twice, or at another place, does not have.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from jaxtyping import Int
@@ -17,7 +18,6 @@ from depthbench.probes.program import Program
 from depthbench.probes.subject import Subject
 
 
-@torch.no_grad()
 def generate_under(
     subject: Subject,
     program: Program,
@@ -32,14 +32,29 @@ def generate_under(
 
     Raises `DepthbenchError` for a text that the model cannot read.
     """
-    sampling = sampling or Sampling()
-    generator = torch.Generator().manual_seed(sampling.seed)
     found = list(tokens)
-    for _ in range(count):
-        session = subject.session(Batch.of_rows([found]))
-        hidden = session.readout(end_of(session, program))[:, -1]
-        chosen = int(choose(session.logits(hidden)[:, :vocab].cpu(), sampling, generator))
+    for chosen in islice(stream(subject, program, tokens, sampling, vocab), count):
         found.append(chosen)
         if chosen == stop:
             break
     return torch.tensor(found)
+
+
+@torch.no_grad()
+def stream(
+    subject: Subject,
+    program: Program,
+    tokens: Sequence[int],
+    sampling: Sampling | None = None,
+    vocab: int | None = None,
+) -> Iterator[int]:
+    """One token after another behind ``tokens``, without end."""
+    sampling = sampling or Sampling()
+    generator = torch.Generator().manual_seed(sampling.seed)
+    found = list(tokens)
+    while True:
+        session = subject.session(Batch.of_rows([found]))
+        hidden = session.readout(end_of(session, program))[:, -1]
+        chosen = int(choose(session.logits(hidden)[:, :vocab].cpu(), sampling, generator))
+        found.append(chosen)
+        yield chosen

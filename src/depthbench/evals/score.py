@@ -51,11 +51,14 @@ def scores_of(
     order = sorted(range(len(windows)), key=lambda number: -len(windows[number].ids))
     for start in range(0, len(order), rows):
         chosen = order[start : start + rows]
-        batch = Batch.of_rows([windows[number].ids for number in chosen], left=left)
+        # the last token of a row is predicted and not read
+        batch = Batch.of_rows([windows[number].ids[:-1] for number in chosen], left=left)
         session = subject.session(batch)
+        aims = Batch.of_rows([windows[number].ids[1:] for number in chosen], left=left)
         where = _scored(session.batch, [windows[number].first for number in chosen])
+        targets = aims.tokens.to(where.device)[where]
         for program, state in _ends(session, programs):
-            found = _of_rows(session, session.readout(state), where)
+            found = _of_rows(session, session.readout(state), where, targets)
             nats[program, chosen], greedy[program, chosen] = found
         progress(min(start + rows, len(order)), len(order))
     return Scores(nats, greedy)
@@ -76,19 +79,18 @@ def end_of(session: Session[Any], program: Program) -> Any:
     return state
 
 
-def _scored(batch: Batch, firsts: Sequence[int]) -> Bool[Tensor, "b u"]:
+def _scored(batch: Batch, firsts: Sequence[int]) -> Bool[Tensor, "b t"]:
     """Positions whose next token is scored."""
     place = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-    begins = batch.valid.int().argmax(1) + torch.tensor(firsts, device=place.device)
-    return (batch.valid & (place >= begins[:, None]))[:, 1:]
+    begins = batch.valid.int().argmax(1) + torch.tensor(firsts, device=place.device) - 1
+    return batch.valid & (place >= begins[:, None])
 
 
 def _of_rows(
-    session: Session[Any], hidden: Tensor, where: Tensor
+    session: Session[Any], hidden: Tensor, where: Tensor, targets: Tensor
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    read, targets = hidden[:, :-1][where], session.batch.tokens[:, 1:][where]
     losses, right = [], []
-    for part, wanted in chunks(session, read, targets):
+    for part, wanted in chunks(session, hidden[where], targets):
         logits = at_least_float32(session.logits(part))
         losses.append(functional.cross_entropy(logits, wanted, reduction="none"))
         right.append(logits.argmax(-1) == wanted)

@@ -56,6 +56,12 @@ class TaskConfig(Frozen):
         least, most, _ = SIZES[self.task]
         if self.size is not None and not least <= self.size <= most:
             raise ValueError(f"size = {self.size}: {self.task} takes {least} to {most}")
+        size = self.size or SIZES[self.task][2]
+        if self.task in ("khop", "pointers") and self.ks[-1] >= size:
+            raise ValueError(
+                f"k = {self.ks[-1]} goes around all {size} letters, back to the start or beyond. "
+                "Use a larger --size"
+            )
         return self
 
 
@@ -88,7 +94,7 @@ class KHop(Task):
 
     def make(self, k: int, draw: random.Random) -> tuple[str, str]:
         letters = ascii_letters[: self.size]
-        to = dict(zip(letters, _shuffled(letters, draw), strict=True))
+        to = _cycle(letters, draw)
         start = draw.choice(letters)
         pairs = "".join(key + to[key] for key in _shuffled(letters, draw))
         return f"{pairs}{k}{start}", _follow(to, start, k)
@@ -110,10 +116,10 @@ class Pointers(Task):
 
     def make(self, k: int, draw: random.Random) -> tuple[str, str]:
         letters = ascii_letters[: self.size]
-        table = [draw.choice(letters) for _ in letters]
+        to = _cycle(letters, draw)
         start = draw.choice(letters)
-        to = dict(zip(letters, table, strict=True))
-        return f"{''.join(table)}{k}{start}", _follow(to, start, k)
+        table = "".join(to[letter] for letter in letters)
+        return f"{table}{k}{start}", _follow(to, start, k)
 
     def solve(self, question: str) -> str:
         table, steps, place = _parts(question)
@@ -225,6 +231,16 @@ def questions(config: TaskConfig, k: int) -> tuple[list[tuple[str, str]], list[t
 
 def _shuffled(letters: str, draw: random.Random) -> list[str]:
     return draw.sample(letters, len(letters))
+
+
+def _cycle(letters: str, draw: random.Random) -> dict[str, str]:
+    """Each letter's next, all in one ring.
+
+    In any other map some starts come back early or meet, and guessing the start, or the letter that
+    is named most, is right too often.
+    """
+    ring = _shuffled(letters, draw)
+    return dict(zip(ring, [*ring[1:], ring[0]], strict=True))
 
 
 def _follow(to: dict[str, str], start: str, steps: int) -> str:

@@ -94,7 +94,8 @@ def _reader(place: Place, longest: int | None, words: int) -> Reader:
     with quiet():
         tokenizer = _tokenizer(place)
     start = partial(start_token, tokenizer, source=place.given)
-    return Reader(coder_of(tokenizer, place.given), start, longest, words)
+    coder, end = coder_of(tokenizer, place.given), tokenizer.eos_token_id
+    return Reader(coder, start, longest, words, end)
 
 
 def _text(place: Place, longest: int | None, words: int, asked: Any) -> Any:

@@ -18,5 +18,7 @@ class Reader:
     """Tokens of a row at most; None = any number."""
     words: int
     """Tokens that the model knows."""
+    end: int | None = None
+    """The token that ends a text."""
     dataset: Dataset | None = None
     """What the model was trained on, where that is known."""

@@ -1,0 +1,190 @@
+"""Tasks of the lm-evaluation-harness through our model and its own, on the same weights."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from depthbench.cli.app import execute
+from tests.probes.tiny import GROUPED, random_of
+
+pytest.importorskip("lm_eval")
+
+QUIZ = """task: local_quiz
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {root}/quiz.jsonl
+output_type: multiple_choice
+test_split: test
+doc_to_text: "{{{{question}}}} "
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: "{{{{answer}}}}"
+metric_list:
+  - metric: acc
+  - metric: acc_norm
+"""
+TEXTS = """task: local_text
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {root}/text.jsonl
+output_type: loglikelihood_rolling
+test_split: test
+doc_to_text: ""
+doc_to_target: "{{{{text}}}}"
+metric_list:
+  - metric: word_perplexity
+  - metric: byte_perplexity
+  - metric: bits_per_byte
+"""
+WRITTEN = """task: local_written
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {root}/quiz.jsonl
+output_type: generate_until
+test_split: test
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{choices[0]}}}}"
+generation_kwargs:
+  until: ["e"]
+  max_gen_toks: 8
+metric_list:
+  - metric: exact_match
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny LLaMA over bytes with its tokenizer, and three tasks with their data."""
+    folder = tmp_path_factory.mktemp("harness")
+    words = {sign: n + 3 for n, sign in enumerate(sorted(ByteLevel.alphabet()))}
+    words |= {"<pad>": 0, "<s>": 1, "</s>": 2}
+    inner = tokenizers.Tokenizer(BPE(vocab=words, merges=[]))
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens(["<pad>", "<s>", "</s>"])
+    coder = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+    coder.save_pretrained(folder / "llama")
+    settings = GROUPED | {"vocab_size": 259, "max_position_embeddings": 48}
+    random_of(transformers.LlamaConfig(**settings)).save_pretrained(folder / "llama")
+    quiz = [
+        {"question": f"what is {n}?", "choices": [f"word {n}", "no", "naïve"], "answer": n % 3}
+        for n in range(9)
+    ]
+    texts = [{"text": "depth and width " * n + f"end {n}."} for n in range(1, 9)]
+    for name, rows in (("quiz", quiz), ("text", texts)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (folder / "tasks").mkdir()
+    for name, task in (("quiz", QUIZ), ("text", TEXTS), ("written", WRITTEN)):
+        (folder / "tasks" / f"{name}.yaml").write_text(task.format(root=folder), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _offline(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(root / "cache"))
+
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+
+def test_equals_the_harness_own_model(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Choices, a perplexity over texts up to three rows long, and written answers."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    names = ["local_quiz", "local_text", "local_written"]
+    hf = lm_eval.simple_evaluate(
+        model="hf",
+        model_args={"pretrained": str(root / "llama"), "dtype": "float32", "device": "cpu"},
+        tasks=list(names),
+        task_manager=TaskManager(include_path=str(root / "tasks")),
+        batch_size=4,
+        bootstrap_iters=1000,
+    )
+    assert hf is not None
+    capsys.readouterr()
+    given = [one for name in names for one in ("--lm-eval", name)]
+    out = root / "out"
+    arguments = ["eval", str(root / "llama"), *given, "--include-path", str(root / "tasks")]
+    assert execute([*arguments, "--out", str(out), "--json"]) == 0
+    found = json.loads((out / "eval.json").read_text(encoding="utf-8"))["measured"]
+    assert [one["name"] for one in found] == names
+    for one in found:
+        own: dict[str, Any] = {number["name"]: number["value"] for number in one["numbers"]}
+        theirs = {
+            key.partition(",")[0]: value
+            for key, value in hf["results"][one["name"]].items()
+            if "," in key and "stderr" not in key
+        }
+        assert own == pytest.approx(theirs, rel=1e-5)
+    assert {one["counts"]["questions"] for one in found} == {9, 8}
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_every_answer_and_its_loss(root: Path) -> None:
+    """Log-likelihoods and text of single requests are those of the harness's model."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    from depthbench.evals.harness import DepthbenchLM
+
+    ours = DepthbenchLM(str(root / "llama"), batch_size=2)
+    theirs = HFLM(pretrained=str(root / "llama"), dtype="float32", device="cpu", batch_size=2)
+    pairs = [("what is ", "deep"), ("", "a beginning"), ("spaces  ", "x"), ("w" * 90, "long")]
+    asked = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
+    with torch.no_grad():
+        for own, other in zip(ours.loglikelihood(asked), theirs.loglikelihood(asked), strict=True):
+            assert own == (pytest.approx(other[0], abs=1e-4), other[1])
+        settings = {"until": ["\n", "o"], "max_gen_toks": 12}
+        wanted = [Instance("generate_until", {}, (text, settings), 0) for text in ("ab", "depth ")]
+        assert ours.generate_until(wanted) == theirs.generate_until(wanted)
+
+
+def test_a_block_less_changes_the_loss(root: Path) -> None:
+    from lm_eval.api.instance import Instance
+
+    from depthbench.evals.harness import DepthbenchLM
+
+    asked = [Instance("loglikelihood", {}, ("what is ", "deep"), 0)]
+    whole = DepthbenchLM(str(root / "llama")).loglikelihood(asked)
+    less = DepthbenchLM(str(root / "llama"), skip="1+2").loglikelihood(asked)
+    model = transformers.AutoModelForCausalLM.from_pretrained(root / "llama").eval()
+    del model.model.layers[1:3]
+    coder = transformers.AutoTokenizer.from_pretrained(root / "llama")
+    ids = torch.tensor([coder("what is deep")["input_ids"]])
+    with torch.no_grad():
+        each = model(ids, use_cache=False).logits.log_softmax(-1)[0, :-1]
+    # the space goes to the answer
+    hand = each.gather(1, ids[0, 1:, None])[-5:].sum().item()
+    assert less[0][0] == pytest.approx(hand, abs=1e-4)
+    assert abs(less[0][0] - whole[0][0]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--lm-eval", "local_quizz"], "no such task"),
+        (["--limit", "3"], "are for --lm-eval"),
+    ],
+)
+def test_bad_input(
+    root: Path, given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*given, "--include-path", str(root / "tasks")]
+    assert execute(["eval", str(root / "llama"), *given, "--out", str(root / "bad")]) == 2
+    assert words in capsys.readouterr().err
