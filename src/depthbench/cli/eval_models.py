@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -195,6 +195,7 @@ def models(
         typer.echo(json.dumps(shown if len(shown) > 1 else shown[0], indent=1))
         return
     pages += [target.folder / FILE for _, target in found]
+    pages += _reports(target for _, target in found)
     for page in pages:
         wide_console(WIDE).print(f"Written: {page}", markup=False, highlight=False, soft_wrap=True)
 
@@ -246,6 +247,16 @@ def _harness(
 
     given = {"tasks": tuple(tasks), "include_path": include_path, "limit": limit}
     return HarnessConfig.parse(given, "eval")
+
+
+def _reports(targets: Iterable[Target]) -> list[Path]:
+    """Of the studies whose results lie beside them, anew."""
+    studies = {one.study for one in targets if one.study is not None and one.page is not None}
+    # plotting takes a second to import
+    from depthbench.report import write_report
+
+    inside = {study for study in studies if (study / FOLDER).is_dir()}
+    return [write_report(study).html for study in sorted(inside)]
 
 
 def _figures(sweeps: Sequence[Sweep], folder: Path, kind: str, label: str) -> list[Path]:

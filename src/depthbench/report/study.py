@@ -9,6 +9,7 @@ from pathlib import Path
 from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import read_lines
+from depthbench.report.evaluations import EvaluatedStudy, evaluated_study
 from depthbench.report.health import Course, Watched, courses, watched
 from depthbench.report.study_probes import ProbedStudy, probed_study
 from depthbench.report.thin import stretches
@@ -53,6 +54,8 @@ class StudyData:
     """Of the best and the worst shape of every design."""
     probes: ProbedStudy | None
     """None where nothing is probed."""
+    evaluations: EvaluatedStudy | None
+    """None where nothing is evaluated."""
 
 
 class Published(Frozen):
@@ -107,6 +110,7 @@ def load(folder: Path) -> StudyData:
         watched=watched(store, rows),
         courses=courses(store, rows, verdict),
         probes=probed_study(folder, rows),
+        evaluations=evaluated_study(folder, rows),
     )
 
 
