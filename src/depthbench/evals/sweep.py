@@ -6,7 +6,7 @@ from typing import NamedTuple
 from depthbench.evals.programs import PLAIN
 from depthbench.evals.result import Measured
 
-SCORES = ("nats_per_token", "accuracy")
+SCORES = ("accuracy", "acc", "exact_match", "nats_per_token", "word_perplexity")
 """What a sweep is read by; the first that is measured."""
 
 

@@ -92,7 +92,7 @@ def open_pretrained(place: Place, device: str, dtype: torch.dtype, parts: Parts)
 
 def _reader(place: Place, longest: int | None, words: int) -> Reader:
     with quiet():
-        tokenizer = _tokenizer(place)
+        tokenizer = tokenizer_at(place)
     start = partial(start_token, tokenizer, source=place.given)
     coder, end = coder_of(tokenizer, place.given), tokenizer.eos_token_id
     return Reader(coder, start, longest, words, end)

@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 def lines_of(rows: Sequence[Row]) -> list[Line]:
-    """Every design at every depth, shallow to deep; of each its best learning rate on average."""
+    """Every design at every depth, shallow to deep, at its learning rate of the best mean."""
     every: dict[tuple[str, int, float], list[dict[int, Accuracy]]] = {}
     for row in rows:
         if row.status == "done" and row.accuracy:
@@ -47,7 +47,8 @@ def lines_of(rows: Sequence[Row]) -> list[Line]:
         better = known is None or (line.seeds, sum(line.means)) > (known.seeds, sum(known.means))
         if better:
             best[label, layers] = line
-    return list(best.values())
+    labels = list(dict.fromkeys(label for label, _ in best))
+    return sorted(best.values(), key=lambda line: (labels.index(line.label), line.layers))
 
 
 def write_task_figure(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
