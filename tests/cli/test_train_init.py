@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 
 from depthbench.cli.app import execute
-from depthbench.designs import parse_design
-from depthbench.hub.upcycle import upcycled
-from depthbench.probes.own import TrialForm
-from depthbench.train.load import load_trial
 from tests.cli.test_train import SHORT, _cache, _signals, arguments, root
 
 __all__ = ["_cache", "_signals", "root"]
@@ -28,11 +24,17 @@ def losses(folder: Path) -> list[dict[str, Any]]:
     return [one for one in map(json.loads, lines) if "train_loss" in one]
 
 
-def test_another_design_goes_on_where_the_first_ended(root: Path, tmp_path: Path) -> None:
+def test_another_design_goes_on_where_the_first_ended(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert execute(arguments(root, tmp_path / "a", "learning_rate=1e-2")) == 0
     first = tmp_path / "a" / "run"
-    model, config = load_trial(first)
-    TrialForm(config).write(upcycled(model, parse_design("hc")), tmp_path / "hc")
+    written = ["convert", str(first), str(tmp_path / "hc"), "--to", "depthbench"]
+    capsys.readouterr()
+    assert execute([*written, "--design", "hc", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["upcycled"]
+    assert told["largest"] < 1e-4
+    assert told["promised"] == 1e-14
     assert execute(go_on(root, tmp_path / "b", first)) == 0
     assert execute(go_on(root, tmp_path / "c", tmp_path / "hc")) == 0
     plain, streams = (losses(tmp_path / one / "run") for one in ("b", "c"))
@@ -65,3 +67,6 @@ def test_the_same_command_goes_on_and_others_are_refused(
         assert said in capsys.readouterr().err
     assert execute(go_on(root, tmp_path / "c", tmp_path)) == 2
     assert "config.json" in capsys.readouterr().err
+    given = ["convert", str(first), str(tmp_path / "x"), "--to", "llama", "--design", "hc"]
+    assert execute(given) == 2
+    assert "a LLaMA is a pre-norm model" in capsys.readouterr().err

@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.console import Console
 
-from depthbench.errors import unknown
+from depthbench.designs import parse_design
+from depthbench.errors import DepthbenchError, unknown
 from depthbench.machine import prepare_process
 from depthbench.probes.load import DTYPES
+
+if TYPE_CHECKING:
+    from depthbench.hub.upcycle import Distance
 
 EXAMPLE = """Examples:
 
@@ -18,6 +22,8 @@ depthbench convert runs/run llama --to llama
 depthbench convert SmolLM2-135M.gguf smol --to depthbench
 
 depthbench convert runs/demo/trials/0123456789ab hc --to hf
+
+depthbench convert SmolLM2-135M.gguf smol-hc --to depthbench --design hc
 """
 FORMS = {"llama": "llama", "hf": "depthbench", "depthbench": "depthbench"}
 
@@ -45,6 +51,14 @@ def converted(
             "for transformers and for depthbench probe and generate.",
         ),
     ],
+    design: Annotated[
+        str | None,
+        typer.Option(
+            "--design",
+            help="Begin a model of this design with the weights of a pre-norm one (upcycling); "
+            "train it on with depthbench train --init OUT.",
+        ),
+    ] = None,
     dtype: Annotated[
         str, typer.Option("--dtype", help="float32, float64 or bfloat16.")
     ] = "float32",
@@ -58,13 +72,18 @@ def converted(
         raise unknown("--to", to, FORMS)
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
+    chosen = None if design is None else parse_design(design)
+    if chosen is not None and FORMS[to] == "llama" and chosen.name != "prenorm":
+        raise DepthbenchError(
+            f"--design {design}: a LLaMA is a pre-norm model. Write it with --to depthbench"
+        )
     prepare_process()
     # transformers takes seconds to import
     from depthbench.hub.convert import convert
 
     with Console(stderr=True).status("converting"):
         form = cast("Literal['llama', 'depthbench']", FORMS[to])
-        found = convert(model, out, form, DTYPES[dtype])
+        found = convert(model, out, form, DTYPES[dtype], chosen)
     if as_json:
         typer.echo(json.dumps(found.resolved(), indent=1))
         return
@@ -72,5 +91,15 @@ def converted(
         typer.echo(f"Note: {note}")
     if not found.tokenizer:
         typer.echo("Note: no tokenizer was found, so none was written")
+    if found.upcycled is not None:
+        typer.echo(_begun(found.design, found.upcycled))
     typer.echo(f"Logits differ by {found.distance:.1e} of the largest.")
     typer.echo(f"Model: {out}")
+
+
+def _begun(design: str, apart: "Distance") -> str:
+    so = "as it promises" if apart.promised is not None else "which promises no equal start"
+    return (
+        f"Begins as a model of '{design}', {so}: its logits differ from the source's by at most "
+        f"{apart.largest:.1e} ({apart.relative:.1e} of their norm)."
+    )

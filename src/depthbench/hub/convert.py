@@ -1,17 +1,20 @@
 """From any form that we read to a LLaMA folder or our own, and the check of what is there."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from depthbench.config import Frozen
+from depthbench.designs.base import DesignConfig
 from depthbench.errors import DepthbenchError
 from depthbench.hub.card import card_of
 from depthbench.hub.folder import check_new
 from depthbench.hub.llama import export_llama
 from depthbench.hub.own_folder import read_model, write_own
 from depthbench.hub.source import Source, open_source
+from depthbench.hub.upcycle import Distance, distance, upcycled
 from depthbench.probes.hf_quiet import quiet
 
 Form = Literal["llama", "depthbench"]
@@ -36,19 +39,31 @@ class Converted(Frozen):
     """Largest difference of logits between what was read and what was written, over the largest
     logit, on random tokens."""
     notes: tuple[str, ...]
+    upcycled: Distance | None = None
+    """From what was read to the model of another design that begins with its weights."""
 
 
 def convert(
-    given: str, folder: str | Path, to: Form, dtype: torch.dtype = torch.float32
+    given: str,
+    folder: str | Path,
+    to: Form,
+    dtype: torch.dtype = torch.float32,
+    design: DesignConfig | None = None,
 ) -> Converted:
     """Read ``given``, write it to ``folder`` in another form, read that and compare the logits.
 
-    Raises `DepthbenchError` for what cannot be read or said in that form, and if what was written
-    is another function.
+    With a ``design`` what is written is a model of that design with the weights of ``given``; see
+    `depthbench.hub.upcycle`. Raises `DepthbenchError` for what cannot be read or said in that
+    form, and if what was written is another function.
     """
     place = Path(folder)
     check_new(place)
     source = open_source(given, dtype)
+    apart = None
+    if design is not None:
+        made = upcycled(source.model, design)
+        apart = distance(source.model, made)
+        source = replace(source, model=made)
     model, notes = source.model, list(source.notes)
     if source.missing is not None:
         notes.append(source.missing)
@@ -67,6 +82,7 @@ def convert(
         tokenizer=source.tokenizer is not None,
         distance=_checked(source, place, to),
         notes=tuple(notes),
+        upcycled=apart,
     )
 
 

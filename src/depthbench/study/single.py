@@ -18,12 +18,11 @@ from depthbench.nn.backbones import BackboneChoice
 from depthbench.nn.branch import Backbone
 from depthbench.nn.model import ModelConfig
 from depthbench.nn.parametrization import Parametrization
+from depthbench.study.beginning import Beginning, beginning_of
 from depthbench.study.config import LearningRate, Sizes
 from depthbench.study.rows import make_row
 from depthbench.study.store import Row
-from depthbench.train.checkpoint import Checkpoint
 from depthbench.train.config import TrainConfig, TrialConfig, told
-from depthbench.train.load import config_of, weights_of
 from depthbench.train.loop import Report, Trial
 from depthbench.train.outcome import Outcome
 from depthbench.train.status import StatusFile
@@ -69,26 +68,32 @@ class RunConfig(Frozen):
             )
         return self
 
-    def beginning(self) -> Checkpoint | None:
-        """What `init` names. Raises `DepthbenchError` if that holds no weights."""
-        return None if self.init is None else weights_of(Path(self.init))
+    def beginning(self) -> Beginning | None:
+        """What `init` names. Raises `DepthbenchError` if that holds no model with its weights."""
+        return None if self.init is None else beginning_of(Path(self.init))
 
-    def trial(self, dataset: Dataset) -> TrialConfig:
-        """The trial on this data; raises `DepthbenchError` for what does not fit together."""
-        model, weights = self._model(dataset), self.beginning()
+    def trial(self, dataset: Dataset, begins: Beginning | None = None) -> TrialConfig:
+        """The trial on this data, which ``begins`` so; raises `DepthbenchError` for what does not
+        fit together.
+        """
+        if self.init is not None and begins is None:
+            raise DepthbenchError(
+                f"init = '{self.init}': only depthbench train begins with the weights of another "
+                "run. Leave init out"
+            )
         return TrialConfig(
-            model=model,
-            weights=None if weights is None else weights.digest("model"),
+            model=self._model(dataset, begins),
+            weights=None if begins is None else begins.digest,
             train=self.train,
             data_hash=dataset.manifest.hash,
             learning_rate=self.learning_rate,
             seed=self.seed,
         )
 
-    def _model(self, dataset: Dataset) -> ModelConfig:
+    def _model(self, dataset: Dataset, begins: Beginning | None) -> ModelConfig:
         marks = dataset.manifest.marks
-        if self.init is not None:
-            given = config_of(Path(self.init)).model
+        if begins is not None:
+            given = begins.model
             return given.model_copy(update={"marks": told(self.train, given.design, marks)})
         return ModelConfig(
             shape=self.shape.shape(dataset.vocab, "shape"),
@@ -118,8 +123,11 @@ def train_single(
     """
     started = time.perf_counter()
     hearing = [StatusFile(), *listeners(log)]
-    given, weights = config.trial(dataset), config.beginning()
-    trial = Trial(given, dataset, folder, hearing, team=team, weights=weights)
+    begins = config.beginning()
+    weights = None if begins is None else begins.tensors
+    trial = Trial(
+        config.trial(dataset, begins), dataset, folder, hearing, team=team, weights=weights
+    )
     if trial.team.main:
         if resume is not False:
             _check_same(folder, trial.config)

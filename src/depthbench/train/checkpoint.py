@@ -69,11 +69,6 @@ class Checkpoint:
     path: Path
     manifest: Manifest
 
-    def digest(self, name: str) -> str:
-        """Of a set of tensors."""
-        files = self.manifest.files
-        return digest_of({one: files[one] for one in files if one.split("/")[0].startswith(name)})
-
     def parts(self, name: str) -> Path | None:
         """The folder of a set of tensors that several processes wrote; None if it is one file."""
         folder = self.path / name

@@ -52,7 +52,7 @@ class Trial:
         folder: Path,
         listeners: Sequence[Listener] = (),
         team: Team | None = None,
-        weights: Checkpoint | None = None,
+        weights: dict[str, Tensor] | None = None,
     ) -> None:
         """``team``: the processes that train it together; this one alone unless given. ``weights``:
         of a model that training begins with, as the config says.
@@ -153,7 +153,10 @@ class Trial:
             self._remove()
             if self.weights is not None:
                 model = self.learner.model
-                model.load_state_dict(self.team.read(self.weights, "model", model.state_dict().get))
+                own = model.state_dict()
+                model.load_state_dict(
+                    {name: self.team.place(own[name], one) for name, one in self.weights.items()}
+                )
         else:
             found = read(path)
             count = found.manifest.state["records"]
