@@ -35,6 +35,9 @@ def test_another_design_goes_on_where_the_first_ended(
     told = json.loads(capsys.readouterr().out)["upcycled"]
     assert told["largest"] < 1e-4
     assert told["promised"] == 1e-14
+    assert execute(["cost", str(tmp_path / "hc"), "--context", "32", "--json"]) == 0
+    [costs] = json.loads(capsys.readouterr().out)["rows"]
+    assert (costs["label"], costs["model"]["shape"]["layers"]) == ("hc", 1)
     assert execute(go_on(root, tmp_path / "b", first)) == 0
     assert execute(go_on(root, tmp_path / "c", tmp_path / "hc")) == 0
     plain, streams = (losses(tmp_path / one / "run") for one in ("b", "c"))

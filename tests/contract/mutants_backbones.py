@@ -50,8 +50,8 @@ BACKBONES = [
     Mutant(
         "moe: router in bfloat16",
         "nn/moe.py",
-        "functional.linear(at_least_float32(x), at_least_float32(self.router.weight))",
-        "functional.linear(x.bfloat16(), self.router.weight.bfloat16()).float()",
+        "at_least_float32(x), at_least_float32(matrix_of(self.router))",
+        "x.bfloat16().float(), matrix_of(self.router).bfloat16().float()",
         MOE,
     ),
     Mutant(

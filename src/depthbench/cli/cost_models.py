@@ -19,7 +19,7 @@ from depthbench.train.load import config_of
 
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RUN]...", help="Folders of runs or trials, instead of shapes."),
+    typer.Argument(metavar="[RUN]...", help="Folders of runs, trials or converted models."),
 ]
 Family = Annotated[
     str | None, typer.Option("--family", help=f"A published family: {', '.join(FAMILIES)}.")
@@ -78,7 +78,7 @@ def models_of(
                 f"{runs[0]} and --{first.replace('_', '-')} are both given: a run has its shape. "
                 "Leave one of the two out"
             )
-        configs = [config_of(Path(one)).model for one in runs]
+        configs = [_model_in(Path(one)) for one in runs]
         return [Asked(label_of(one.design), one) for one in configs]
     chosen = list(REGISTRY) if designs == "all" else [one.strip() for one in designs.split(",")]
     if len(set(chosen)) < len(chosen):
@@ -100,6 +100,17 @@ def models_of(
             continue
         found += [Asked(label_of(design), one) for one in configs]
     return found
+
+
+def _model_in(folder: Path) -> ModelConfig:
+    """Of a run, or of a folder that ``depthbench convert`` wrote."""
+    if not (folder / "checkpoints").is_dir() and (folder / "config.json").is_file():
+        from depthbench.hub.own_folder import architecture_in
+
+        own = architecture_in(folder)
+        if own is not None:
+            return own
+    return config_of(folder).model
 
 
 def _shapes(

@@ -10,7 +10,7 @@ import torch
 from depthbench.errors import DepthbenchError
 from depthbench.hub.folder import new_folder
 from depthbench.hub.llama import token_ids, write_pretrained
-from depthbench.nn.model import Model
+from depthbench.nn.model import Model, ModelConfig
 from depthbench.probes.hf_quiet import quiet
 from depthbench.probes.pretrained import (
     COPY_AGAIN,
@@ -38,6 +38,15 @@ def tokenizer_in(folder: Path) -> "PreTrainedTokenizerBase | None":
         return None
     with quiet():
         return tokenizer_at(Place(str(folder), folder))
+
+
+def architecture_in(folder: Path) -> ModelConfig | None:
+    """The model that config.json describes; None where it describes none of ours."""
+    try:
+        found = _settings(folder).get("architecture")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None if found is None else ModelConfig.parse(found, str(folder / "config.json"))
 
 
 def words_in(folder: Path) -> int | None:
