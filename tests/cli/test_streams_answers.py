@@ -64,6 +64,7 @@ def test_a_study_is_no_model_and_the_trial_that_is_named_has_streams(
         )
 
 
+@pytest.mark.slow
 def test_results_of_a_study_are_reported_by_its_name_and_by_their_folder(
     trial: Path, capsys: Capture
 ) -> None:
@@ -84,6 +85,7 @@ def test_results_of_a_study_are_reported_by_its_name_and_by_their_folder(
     assert {one["probe"] for one in told[0]} >= {"verdict", "ablation_part"}
 
 
+@pytest.mark.slow
 def test_a_part_of_an_ablation_is_told_in_numbers_and_alone(trial: Path, capsys: Capture) -> None:
     whole = ["streams", "ablate", str(trial), "--ranges", "2", *TEXT]
     assert execute(whole) == 0
@@ -112,6 +114,7 @@ def test_a_part_of_an_ablation_is_told_in_numbers_and_alone(trial: Path, capsys:
     assert f"stream 3 set to zero everywhere {number.shown} {number.shown_span} %" in said
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_trained_on_too(trial: Path, capsys: Capture) -> None:
     asked = ["--streams", "1", "--keep", "0,2", "--layers", "0:1"]
     trained = ["--retrain", "--seeds", "2", "--steps", "2", *TEXT, "--out", "kept"]

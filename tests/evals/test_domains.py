@@ -47,7 +47,10 @@ def by_hand(
 
 
 @pytest.mark.parametrize("bos", ["document", "always", "never"])
-@pytest.mark.parametrize(("length", "stride"), [(64, 32), (8, 3), (8, 7), (9, 1)])
+@pytest.mark.parametrize(
+    ("length", "stride"),
+    [(8, 3), (9, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((64, 32), (8, 7)))],
+)
 def test_equals_one_forward_a_token(folder: Path, bos: str, length: int, stride: int) -> None:
     model = bytes_model()
     config = config_of(folder / "words", length=length, stride=stride, bos=bos)

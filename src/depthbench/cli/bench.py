@@ -125,6 +125,10 @@ def bench(
                 )
         _device(device, out, as_json)
         return
+    for size in _batches(batch):
+        check_sizes(count_of(context, "context"), size)
+    choose_device(device)
+    dtype_of(dtype)
     asked = models_of(
         runs, designs, family_name, backbone, tied_head,
         params=params, depths=depths, heads=heads, kv_heads=kv_heads, vocab=vocab,
@@ -140,10 +144,6 @@ def bench(
         for one in asked
         for size in _batches(batch)
     ]  # fmt: skip
-    for size in _batches(batch):
-        check_sizes(count_of(context, "context"), size)
-    choose_device(device)
-    dtype_of(dtype)
     spec = _calibrated(device) if anew or not stored_path().is_file() else None
     rows = _measured(jobs, spec)
     answer = {

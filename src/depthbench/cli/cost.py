@@ -106,13 +106,16 @@ def cost(
     spec = find_device(device)
     spec = spec.graphed() if graphs else spec
     number = dtype_on(spec, dtype)
+    tokens = count_of(context, "context")
+    check_sizes(tokens, batch)
+    split_ways = [int(one) for one in numbers("ways", ways, int)]
+    if min(split_ways) < 1:
+        raise DepthbenchError(f"--ways {ways}: a number of devices is at least 1. Write 1,2,4,8")
     asked = models_of(
         runs, designs, family_name, backbone, tied_head,
         params=params, depths=depths, heads=heads, kv_heads=kv_heads, vocab=vocab,
     )  # fmt: skip
     step = Training(sequences=sequences, length=length, products=products_on(spec, "auto"))
-    tokens = count_of(context, "context")
-    check_sizes(tokens, batch)
     shared = {
         "device": spec,
         "context": tokens,
@@ -123,9 +126,6 @@ def cost(
     }
     jobs = [Job(label=one.label, model=one.config, **shared) for one in asked]
     rows = _worked_out(jobs, workers)
-    split_ways = [int(one) for one in numbers("ways", ways, int)]
-    if min(split_ways) < 1:
-        raise DepthbenchError(f"--ways {ways}: a number of devices is at least 1. Write 1,2,4,8")
     grown = _growth(rows, jobs[0].context) if grow else {}
     answer = {
         "schema_version": SCHEMA_VERSION,
