@@ -13,7 +13,7 @@ from depthbench.report.figures import ASPECT, STYLE, aspect_axis, look, plain, s
 from depthbench.report.style import marks
 
 PANELS: tuple[tuple[str, Callable[[GridRow], float]], ...] = (
-    ("prefill (TFLOP)", lambda row: row.served.ledger.prefill.total.flops / 1e12),
+    ("prefill (TFLOP)", lambda row: row.served.ledger.stated_prefill / 1e12),
     ("keys and values (MiB)", lambda row: row.served.ledger.cache.total / 2**20),
     ("memory to serve (MiB)", lambda row: row.served.memory / 2**20),
     ("time to first token (ms)", lambda row: row.served.ttft * 1e3),
@@ -52,10 +52,10 @@ def cost_figure(rows: Sequence[GridRow]) -> Figure:
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         aspect_axis(axes, [(row.model.shape.aspect_ratio, row.model.shape.layers) for row in rows])
-        axes.set_xlabel(ASPECT, fontsize=9)
+        axes.set_xlabel(ASPECT, fontsize=8)
     handles = [Line2D([], [], **look(mark)) for mark in style.values()]
     names = [plain(label) for label in style]
-    figure.legend(handles, names, loc="outside lower center", ncols=9, frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=8, frameon=False, fontsize=9)
     first = rows[0].served
     figure.suptitle(
         plain(
