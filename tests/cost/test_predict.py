@@ -15,12 +15,13 @@ from depthbench.cost.devices import (
     find_device,
     read_device,
 )
-from depthbench.cost.explain import Side, amount, difference, dominant, flops, ms
+from depthbench.cost.explain import Side, difference, dominant, flops
 from depthbench.cost.passes import ATTENTION, Pass
 from depthbench.cost.predict import Split, of_pass, predict
 from depthbench.cost.record import Kernel, Size
 from depthbench.cost.serving import check_sizes
 from depthbench.errors import DepthbenchError
+from depthbench.quantities import bytes_text, seconds_text
 from depthbench.shapes import Shape
 
 
@@ -91,22 +92,22 @@ def test_few_rows_take_what_was_measured_between_rows() -> None:
 def test_tiles_that_are_not_filled_are_paid_for() -> None:
     spec = device(units=4, tiles=(Tile(rows=8, columns=8, share=1.0),))
     # one tile of 64 steps: one of four units works; four times as long, it is cut into four
-    assert spec.fill("float32", 1, 8, 64, 8) == pytest.approx(0.25)
-    assert spec.fill("float32", 1, 8, 256, 8) == pytest.approx(1.0)
+    assert spec.fill(1, 8, 64, 8) == pytest.approx(0.25)
+    assert spec.fill(1, 8, 256, 8) == pytest.approx(1.0)
     # sixteen steps cost as much as 64
-    assert spec.fill("float32", 1, 8, 16, 8) == pytest.approx(16 / 64 / 4)
+    assert spec.fill(1, 8, 16, 8) == pytest.approx(16 / 64 / 4)
     # nine columns need two tiles, three rounds of units hold twelve of them
-    assert spec.fill("float32", 1, 8, 512, 9) == pytest.approx(9 / 16)
+    assert spec.fill(1, 8, 512, 9) == pytest.approx(9 / 16)
     # five tiles take two rounds of four; in eighths they are forty, ten rounds without a rest
-    assert spec.fill("float32", 5, 8, 512, 8) == pytest.approx(1.0)
-    assert spec.fill("float32", 5, 8, 64, 8) == pytest.approx(5 / 8)
-    assert device().fill("float32", 1, 3, 3, 3) == 1.0
+    assert spec.fill(5, 8, 512, 8) == pytest.approx(1.0)
+    assert spec.fill(5, 8, 64, 8) == pytest.approx(5 / 8)
+    assert device().fill(1, 3, 3, 3) == 1.0
 
 
 def test_a_narrow_product_is_slower_than_its_flops_on_a_gpu() -> None:
     gpu = find_device("h100")
-    wide = gpu.fill("bfloat16", 1, 4096, 1216, 3648)
-    narrow = gpu.fill("bfloat16", 1, 4096, 640, 640)
+    wide = gpu.fill(1, 4096, 1216, 3648)
+    narrow = gpu.fill(1, 4096, 640, 640)
     assert narrow < wide <= 1.0
 
 
@@ -147,7 +148,7 @@ def test_why_one_is_slower_is_said_with_its_parts() -> None:
         "(4 s → 24 s), +27% the program's own calls (2 s → 9.5 s); 7 kernels one after another "
         "instead of 2."
     )
-    assert (ms(0.0123), ms(2e-6), amount(3 * 2**20), flops(3e12)) == (
+    assert (seconds_text(0.0123), seconds_text(2e-6), bytes_text(3 * 2**20), flops(3e12)) == (
         "12.3 ms",
         "2 µs",
         "3 MiB",

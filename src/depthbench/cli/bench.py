@@ -31,7 +31,7 @@ from depthbench.cli.shapes import numbers
 from depthbench.config import Frozen
 from depthbench.cost.calibrate import calibrate
 from depthbench.cost.devices import THIS, DeviceSpec, find_device, stored_path
-from depthbench.cost.explain import Side, amount, difference, ms
+from depthbench.cost.explain import Side, difference
 from depthbench.cost.ledger import dtype_of
 from depthbench.cost.measure import BenchConfig, Measured, measure
 from depthbench.cost.serving import Served, check_sizes, served
@@ -39,6 +39,7 @@ from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.machine import choose_device, prepare_process
 from depthbench.nn.model import ModelConfig
+from depthbench.quantities import bytes_text, seconds_text
 
 EXAMPLE = """Examples:
 
@@ -73,14 +74,15 @@ class BenchRow(Frozen):
     measured: Measured
     predicted: Served
 
-    def deviation(self, what: str) -> float:
-        """Predicted over measured, less 1."""
-        pairs = {
-            "first": (self.predicted.ttft, self.measured.first.median),
-            "each": (self.predicted.tpot, self.measured.each.median),
-        }
-        ours, theirs = pairs[what]
-        return ours / theirs - 1
+    @property
+    def first_off(self) -> float:
+        """Time to the first token: predicted over measured, less 1."""
+        return self.predicted.ttft / self.measured.first.median - 1
+
+    @property
+    def each_off(self) -> float:
+        """The same of the time per token."""
+        return self.predicted.tpot / self.measured.each.median - 1
 
 
 def register(app: typer.Typer) -> None:
@@ -125,8 +127,9 @@ def bench(
                 )
         _device(device, out, as_json)
         return
-    for size in _batches(batch):
-        check_sizes(count_of(context, "context"), size)
+    prompt, batches = count_of(context, "context"), _batches(batch)
+    for size in batches:
+        check_sizes(prompt, size)
     choose_device(device)
     dtype_of(dtype)
     asked = models_of(
@@ -137,12 +140,12 @@ def bench(
         (
             one,
             BenchConfig(
-                context=count_of(context, "context"), tokens=tokens, batch=size, dtype=dtype,
+                context=prompt, tokens=tokens, batch=size, dtype=dtype,
                 device=device, warmup=warmup, repeats=repeats, seed=seed,
             ),
         )
         for one in asked
-        for size in _batches(batch)
+        for size in batches
     ]  # fmt: skip
     spec = _calibrated(device) if anew or not stored_path().is_file() else None
     rows = _measured(jobs, spec)
@@ -210,8 +213,8 @@ def _measured(jobs: Sequence[tuple[Asked, BenchConfig]], spec: DeviceSpec | None
 def _record(row: BenchRow) -> dict[str, Any]:
     return {
         **row.resolved(),
-        "ttft_deviation": row.deviation("first"),
-        "tpot_deviation": row.deviation("each"),
+        "ttft_deviation": row.first_off,
+        "tpot_deviation": row.each_off,
     }
 
 
@@ -259,17 +262,17 @@ def bench_table(rows: Sequence[BenchRow]) -> Table:
             str(row.model.shape.layers),
             str(row.model.shape.width),
             str(seen.config.batch),
-            ms(seen.first.median),
+            seconds_text(seen.first.median),
             f"{seen.first.relative:.0%}",
-            ms(thought.ttft),
-            f"{row.deviation('first'):+.0%}",
-            ms(seen.each.median),
+            seconds_text(thought.ttft),
+            f"{row.first_off:+.0%}",
+            seconds_text(seen.each.median),
             f"{seen.each.relative:.0%}",
-            ms(thought.tpot),
-            f"{row.deviation('each'):+.0%}",
+            seconds_text(thought.tpot),
+            f"{row.each_off:+.0%}",
             f"{seen.tokens_per_second:,.0f}",
-            "–" if seen.peak_bytes is None else amount(seen.peak_bytes),
-            amount(thought.memory),
+            "–" if seen.peak_bytes is None else bytes_text(seen.peak_bytes),
+            bytes_text(thought.memory),
             "–" if seen.joules_per_token is None else f"{seen.joules_per_token:.3g}",
         )
     return table
@@ -293,6 +296,6 @@ def device_table(spec: DeviceSpec) -> Table:
     for name, curve in curves:
         rates = " ".join(f"{rate / 1e9:.3g}" for _, rate in curve.points)
         table.add_row(name, f"{curve.best / 1e9:.3g}", rates)
-    calls = [ms(seconds) for _, seconds in spec.call.points]
+    calls = [seconds_text(seconds) for _, seconds in spec.call.points]
     table.add_row("one call of the program", calls[-1], " ".join(calls))
     return table

@@ -32,7 +32,7 @@ from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of
 from depthbench.cli.shapes import numbers, short
 from depthbench.cost.devices import DeviceSpec, find_device
-from depthbench.cost.explain import NOTABLE, WORDS, Side, amount, difference, dominant, flops, ms
+from depthbench.cost.explain import NOTABLE, WORDS, Side, difference, dominant, flops
 from depthbench.cost.grid import GridRow, Job, Training, rows_of
 from depthbench.cost.growth import Growth, growth
 from depthbench.cost.ledger import Cost
@@ -41,6 +41,7 @@ from depthbench.cost.serving import check_sizes
 from depthbench.cost.training import products_on
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
+from depthbench.quantities import bytes_text, seconds_text
 
 EXAMPLE = """Examples:
 
@@ -204,8 +205,8 @@ def sentences(rows: Sequence[GridRow], device: DeviceSpec) -> list[str]:
         if excess > 1 + NOTABLE
     ]
     said += [
-        f"{row.label} with {row.model.shape.layers} layers needs {amount(row.served.memory)}: more "
-        f"than the {amount(device.memory)} of {device.name}."
+        f"{row.label} with {row.model.shape.layers} layers needs "
+        f"{bytes_text(row.served.memory)}: more than the {bytes_text(device.memory)} of {device.name}."
         for row in rows
         if row.served.memory > device.memory
     ]
@@ -254,14 +255,14 @@ def serving_table(rows: Sequence[GridRow]) -> Table:
             short(ledger.parameters.total),
             flops(ledger.stated_prefill),
             f"{own:.2%}",
-            amount(ledger.cache.total),
-            amount(ledger.prefill.state_bytes),
-            amount(row.served.memory),
-            ms(row.served.ttft),
-            ms(row.served.tpot),
+            bytes_text(ledger.cache.total),
+            bytes_text(ledger.prefill.state_bytes),
+            bytes_text(row.served.memory),
+            seconds_text(row.served.ttft),
+            seconds_text(row.served.tpot),
             WORDS[dominant(row.served.decode)],
             str(ledger.decode.total.kernels),
-            amount(ledger.decode.weight_bytes),
+            bytes_text(ledger.decode.weight_bytes),
         )
     return table
 
@@ -281,7 +282,7 @@ def parts_table(row: GridRow) -> Table:
 
 
 def _cells(one: Cost) -> list[str]:
-    return [flops(one.flops), amount(one.bytes), str(one.kernels), f"{one.intensity:.3g}"]
+    return [flops(one.flops), bytes_text(one.bytes), str(one.kernels), f"{one.intensity:.3g}"]
 
 
 def training_table(rows: Sequence[GridRow], ways: Sequence[int]) -> Table:
@@ -298,10 +299,10 @@ def training_table(rows: Sequence[GridRow], ways: Sequence[int]) -> Table:
             str(row.model.shape.layers),
             str(row.model.shape.width),
             flops(cost.step.total.flops),
-            ms(cost.seconds),
-            amount(cost.step.kept_bytes),
-            amount(row.training.recomputed.kept_bytes),
-            *(amount(cost.bytes_on(one)) for one in ways),
+            seconds_text(cost.seconds),
+            bytes_text(cost.step.kept_bytes),
+            bytes_text(row.training.recomputed.kept_bytes),
+            *(bytes_text(cost.bytes_on(one)) for one in ways),
         )
     return table
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from depthbench.config import Frozen
 from depthbench.cost.devices import DeviceSpec
-from depthbench.cost.flops import count_flops
 from depthbench.cost.serving import serving
+from depthbench.cost.training import training_flops
 from depthbench.errors import DepthbenchError
 from depthbench.shapes import Shape
 from depthbench.study.store import DomainLoss, Row
@@ -165,12 +165,6 @@ def _candidate(name: str, rows: Sequence[Row], conditions: Conditions) -> Candid
         training_seconds=statistics.fmean(row.seconds for row in done),
         trained_on=f"{first.machine.device} of {first.machine.host}",
     )
-
-
-def training_flops(trial: TrialConfig, tokens: int) -> int:
-    """Forward and backward of ``tokens`` in sequences of the trial's length."""
-    length = trial.train.length
-    return count_flops(trial.model, length).training_step * tokens // length
 
 
 def _loss(row: Row) -> DomainLoss | None:

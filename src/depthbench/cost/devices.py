@@ -161,7 +161,7 @@ class DeviceSpec(Frozen):
         if dtype not in self.products:
             raise unknown(f"dtype for device '{self.name}':", dtype, self.products)
 
-    def fill(self, dtype: str, count: int, rows: int, inner: int, columns: int) -> float:
+    def fill(self, count: int, rows: int, inner: int, columns: int) -> float:
         """Share of the units' time that a product uses, by the best way to cut it into tiles.
 
         A tile costs the same however little of it is filled, and the last round of tiles takes as

@@ -2,6 +2,7 @@
 
 from depthbench.config import Frozen
 from depthbench.cost.predict import Bound, Times
+from depthbench.quantities import seconds_text
 
 WORDS: dict[Bound, str] = {
     "launches": "the program's own calls",
@@ -40,7 +41,8 @@ def difference(slow: Side, fast: Side, unit: str) -> str:
     )
     parts = [
         f"{_change(name, slow, fast) / more:+.0%} {WORDS[name]} "
-        f"({ms(fast.times.by_bound.get(name, 0.0))} → {ms(slow.times.by_bound.get(name, 0.0))})"
+        f"({seconds_text(fast.times.by_bound.get(name, 0.0))} → "
+        f"{seconds_text(slow.times.by_bound.get(name, 0.0))})"
         for name in names
         if more and abs(_change(name, slow, fast)) > NOTABLE * abs(more)
     ]
@@ -62,22 +64,6 @@ def difference(slow: Side, fast: Side, unit: str) -> str:
 
 def _change(name: Bound, slow: Side, fast: Side) -> float:
     return slow.times.by_bound.get(name, 0.0) - fast.times.by_bound.get(name, 0.0)
-
-
-def ms(seconds: float) -> str:
-    """In the unit that suits."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
-
-
-def amount(number: float) -> str:
-    """Bytes in the unit that suits."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.0f} B"
 
 
 def flops(number: float) -> str:

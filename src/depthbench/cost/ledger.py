@@ -111,15 +111,6 @@ class Ledger(Frozen):
         return sum(run) / (self.batch * stated)
 
 
-class TrainingLedger(Frozen):
-    """Of one training step."""
-
-    step: PassCost
-    recomputed: PassCost
-    """With activation checkpointing."""
-    memory: Memory
-
-
 def ledger_of(
     config: ModelConfig, *, context: int, batch: int = 1, dtype: str = "float32", fast: bool = False
 ) -> Ledger:
@@ -148,19 +139,6 @@ def ledger_from(
         memory=memory_of(config, dtype),
     )
     return ledger, prefill, decode
-
-
-def training_ledger(
-    config: ModelConfig, *, length: int, batch: int, products: str, fast: bool = False
-) -> TrainingLedger:
-    """Of one step on ``batch`` sequences; parameters in float32, products in ``products``."""
-    stage = stage_of(config, "float32", fast)
-    dtype = dtype_of(products)
-    return TrainingLedger(
-        step=cost_of(stage.train(batch, length, dtype, checkpointing=False)),
-        recomputed=cost_of(stage.train(batch, length, dtype, checkpointing=True)),
-        memory=memory_of(config, "float32"),
-    )
 
 
 def stage_of(config: ModelConfig, dtype: str, fast: bool) -> Stage:

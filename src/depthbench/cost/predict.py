@@ -83,7 +83,7 @@ def predict(
     call = _call(kernels, device)
     for kernel in kernels:
         ways = split.tensor if kernel.part in SPLIT_PARTS else 1
-        fill = _fill(kernel, device, dtype, ways)
+        fill = _fill(kernel, device, ways)
         bound, work = _work(kernel, device, dtype, ways, fill)
         if kernel.kind == "product":
             flops += kernel.flops
@@ -140,12 +140,12 @@ def _call(kernels: Sequence[Kernel], device: DeviceSpec) -> float:
     return device.call.at(sum(one.bytes for one in kernels) / max(calls, 1))
 
 
-def _fill(kernel: Kernel, device: DeviceSpec, dtype: str, ways: int) -> float:
+def _fill(kernel: Kernel, device: DeviceSpec, ways: int) -> float:
     size = kernel.size
     if kernel.kind != "product" or size is None:
         return 1.0
     columns = max(size.columns // ways, 1)
-    return device.fill(dtype, size.count, size.rows, size.inner, columns)
+    return device.fill(size.count, size.rows, size.inner, columns)
 
 
 def _work(

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from depthbench.config import Frozen
-from depthbench.cost.candidates import training_flops
 from depthbench.cost.devices import DeviceSpec
-from depthbench.cost.training import training_cost
+from depthbench.cost.training import training_cost, training_flops
 from depthbench.designs import label_of
 from depthbench.nn.count import count_parameters
 from depthbench.quantities import bytes_text, count_text, seconds_text

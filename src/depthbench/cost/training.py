@@ -81,14 +81,18 @@ def training_cost(trial: TrialConfig, device: DeviceSpec) -> TrainingCost:
         products=products,
         checkpointing=train.checkpointing,
     )
-    forward = count_flops(trial.model, train.length)
-    seen = train.steps * train.sequences
     seconds = one.times.seconds * train.sequences / micro + one.optimizer
     return TrainingCost(
-        flops=forward.training_step * seen,
+        flops=training_flops(trial, train.steps * train.sequences * train.length),
         seconds=train.steps * seconds,
         memory_bytes=one.bytes_on(1),
     )
+
+
+def training_flops(trial: TrialConfig, tokens: int) -> int:
+    """Forward and backward of ``tokens`` in sequences of the trial's length."""
+    length = trial.train.length
+    return count_flops(trial.model, length).training_step * tokens // length
 
 
 def products_on(device: DeviceSpec, dtype: str) -> str:
