@@ -206,7 +206,8 @@ def sentences(rows: Sequence[GridRow], device: DeviceSpec) -> list[str]:
     ]
     said += [
         f"{row.label} with {row.model.shape.layers} layers needs "
-        f"{bytes_text(row.served.memory)}: more than the {bytes_text(device.memory)} of {device.name}."
+        f"{bytes_text(row.served.memory)}: more than the {bytes_text(device.memory)} "
+        f"of {device.name}."
         for row in rows
         if row.served.memory > device.memory
     ]
