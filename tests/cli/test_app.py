@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from depthbench.cli import app as command
-from depthbench.cli.app import execute
+from depthbench.cli.app import COMMANDS, execute
+from depthbench.cli.lazy import loaded
 
 Capture = pytest.CaptureFixture[str]
-COMMANDS = ("run", "demo", "compare", "watch", "report", "shapes", "designs", "check")
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,27 @@ def test_the_help_lists_every_command(capsys: Capture, arguments: list[str]) -> 
 
 
 def test_the_help_imports_nothing_that_it_can_do_without() -> None:
-    program = "import sys; from depthbench.cli.app import build; build(); print(*sys.modules)"
+    program = (
+        "import sys; from depthbench.cli.app import execute; execute(['--help']);"
+        "print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    heavy = ("sympy", "transformers", "ray", "datasets", "matplotlib", "plotly")
-    heavy += ("torch.distributed.checkpoint", "torch.distributed.tensor", "torch._dynamo")
-    assert [name for name in heavy if name in done.stdout.split()] == []
+    heavy = ("torch", "numpy", "pydantic", "matplotlib", "plotly", "jinja2", "transformers", "ray")
+    assert [name for name in heavy if name in done.stderr.split()] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_what_the_command_says_of_itself(name: str) -> None:
+    own = loaded(name, COMMANDS[name])
+    assert " ".join(own.help.split("\n\n")[0].split()) == COMMANDS[name].says
+
+
+def test_an_unknown_command_names_the_nearest(capsys: Capture) -> None:
+    assert execute(["prob"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("depthbench: unknown command 'prob', did you mean 'probe'? Allowed: ")
 
 
 def test_main_exits_with_the_code(capsys: Capture) -> None:

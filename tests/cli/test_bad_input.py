@@ -180,7 +180,7 @@ def test_data_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["runn"], ["'runn'", "Did you mean", "'run'"]),
+        (["runn"], ["'runn'", "did you mean", "'run'"]),
         (["run"], ["Missing argument 'study'", "See depthbench --help"]),
         (["run", "x.toml", "--wokers", "2"], ["--wokers", "--workers"]),
         (["run", "demo", "--workers", "two"], ["--workers", "integer"]),

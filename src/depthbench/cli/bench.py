@@ -113,7 +113,7 @@ def bench(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure prefill, first token, time per token and memory; `bench device` measures the machine.
+    """Measure prefill, first token, time per token and memory; `bench device`: the machine.
 
     Random weights of the right shapes; each model in a process of its own.
     """

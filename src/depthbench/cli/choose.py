@@ -85,7 +85,7 @@ def choose_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> int:
-    """The least measured loss under limits on what a model costs to serve, and what limits cost.
+    """The least measured loss under limits on serving, and what the limits cost.
 
     Losses are measured by the study, sizes are counted, times are modelled for the device. The
     exit code is 1 where nothing meets the limits.

@@ -48,7 +48,7 @@ def designs(
         typer.Option("--workers", min=1, help="Of --docs: designs at once; default: one a core."),
     ] = None,
 ) -> None:
-    """List the residual designs: what a site reads, its weights, its own parameters, its paper.
+    """List the residual designs: what a site reads, its weights, own parameters, paper.
 
     The number of own parameters is counted at 24 layers of width 1024 with 16 heads.
     """

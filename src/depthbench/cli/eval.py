@@ -16,7 +16,11 @@ class _ModelOrTasks(TyperGroup):
 
 def register(app: typer.Typer) -> None:
     """Add the command ``eval`` to ``app``."""
-    group = typer.Typer(cls=_ModelOrTasks, help="Measure models on text, answers and tasks.")
+    group = typer.Typer(
+        cls=_ModelOrTasks,
+        help="Measure models on text, answers and tasks.",
+        epilog="Example: depthbench eval runs/mine --data texts/",
+    )
     group.command("model", epilog=eval_models.EXAMPLE)(eval_models.models)
     group.command("tasks", epilog=eval_tasks.EXAMPLE)(eval_tasks.tasks)
     app.add_typer(group, name="eval")

@@ -42,6 +42,7 @@ from depthbench.streams import FOLDER, PROBES
 from depthbench.streams.conclude import conclude, in_order
 from depthbench.streams.sample import SampleConfig
 
+EXAMPLE = "Example: depthbench streams diagnose runs/demo"
 DIAGNOSE = """Examples:
 
 depthbench streams diagnose runs/run
@@ -68,6 +69,7 @@ def register(app: typer.Typer) -> None:
     """Add the group ``streams`` to ``app``."""
     group = typer.Typer(
         help="Which residual streams carry information, which can go, and merging them.",
+        epilog=EXAMPLE,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     group.command("diagnose", epilog=DIAGNOSE)(diagnose)
