@@ -78,6 +78,8 @@ def row(
         "seed": seed,
         "tokens": tokens,
     }
+    if planned:
+        config = planned.config.resolved()
     return Row(
         id=planned.id if planned else digest_of(config),
         study=study,
@@ -96,8 +98,8 @@ def row(
         domains={} if loss is None else {"code": loss, "math": loss},
         unigram_bits_per_byte=4.8,
         final_train_loss=None if bits is None else bits * NATS_PER_BIT,
-        seconds=120.0,
-        tokens_per_second=16_000.0,
+        seconds=30.0 * layers,
+        tokens_per_second=64_000.0 / layers,
         data_hash=data_hash,
         config=config,
         machine=MACHINE,
@@ -105,8 +107,8 @@ def row(
     )
 
 
-def resolved_study(title: str = "") -> ResolvedStudy:
-    """Four designs × four shapes × three seeds, four learning rates."""
+def resolved_study(title: str = "", seeds: int = 3) -> ResolvedStudy:
+    """Four designs × four shapes × seeds, four learning rates."""
     shapes = tuple(
         Shape(layers=layers, width=width, heads=2, kv_heads=2, ffn=3 * width, vocab=257)
         for layers, width in SHAPES
@@ -121,7 +123,7 @@ def resolved_study(title: str = "") -> ResolvedStudy:
             "designs": list(CURVES),
             "shapes": {"sizes": sizes},
             "search": {"learning_rates": [1e-3, 2e-3, 4e-3, 8e-3], "layers": 8},
-            "seeds": [0, 1, 2],
+            "seeds": list(range(seeds)),
         }
     )
     return ResolvedStudy(study=study, data_hash=DATA_HASH, shapes=dict.fromkeys(CURVES, shapes))
@@ -139,7 +141,7 @@ def _outcome(trial: Planned) -> Row:
     config = trial.config
     shape, rate, seed = config.model.shape, config.learning_rate, config.seed
     depth = SHAPES.index((shape.layers, shape.width))
-    bits = CURVES[trial.label][depth] + SEED_OFFSETS[seed] + _worse(trial.label, rate)
+    bits = CURVES[trial.label][depth] + SEED_OFFSETS[seed % 3] + _worse(trial.label, rate)
     where = (trial.label, shape.layers, seed)
     status: Literal["done", "diverged", "failed"] = "done"
     reason = None
@@ -170,9 +172,11 @@ def _worse(label: str, rate: float) -> float:
     return {1e-3: 0.16, 2e-3: 0.06, 4e-3: 0.0, 8e-3: 0.02}[rate]
 
 
-def write_study(folder: Path, rows: list[Row] | None = None, title: str = "") -> Path:
+def write_study(
+    folder: Path, rows: list[Row] | None = None, title: str = "", seeds: int = 3
+) -> Path:
     """A study folder as the engine leaves it."""
-    resolved = resolved_study(title)
+    resolved = resolved_study(title, seeds)
     write_atomic(folder / "study.toml", tomli_w.dumps(without_none(resolved.resolved())))
     rows = rich_rows(resolved) if rows is None else rows
     results = "".join(f"{json.dumps(one.resolved())}\n" for one in rows)

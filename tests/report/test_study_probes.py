@@ -10,6 +10,7 @@ from depthbench.probes.study import chosen_trials
 from depthbench.probes.weights import hash_of
 from depthbench.report import write_report
 from depthbench.report.html import render
+from depthbench.report.linked_maps import first_pair
 from depthbench.report.probes import write_probes
 from depthbench.report.study import load
 from depthbench.report.study_probes import probed_study
@@ -63,10 +64,13 @@ def test_probes_of_the_best_trials_are_shown_side_by_side(folder: Path) -> None:
     page = Page(write_report(folder).html.read_text(encoding="utf-8"))
     assert "Depth that is used" in page.words
     figures = page.payload["figures"]
-    maps = [figures[name]["data"][0] for name in figures if name.startswith("probe-map")]
+    effect = page.payload["maps"][0]
+    maps = [effect["figures"][str(number)]["data"][0] for number in range(len(rows))]
     deepest = [(number, row) for number, row in enumerate(rows) if row.shape.layers == 16]
-    assert [one["meta"]["label"] for one in maps] == [row.label for _, row in deepest]
-    assert [one["z"][0][1] for one in maps] == [1.0 + number for number, _ in deepest]
+    assert [one["meta"]["label"] for one in maps] == [row.label for row in rows]
+    assert [one["z"][0][1] for one in maps] == [1.0 + number for number in range(len(rows))]
+    assert first_pair(load(folder).probes) == (deepest[0][0], deepest[1][0])
+    assert effect["definition"] == "C(s, l) = ‖u‖ < 1"
     assert len({(one["zmin"], one["zmax"]) for one in maps}) == 1
     lines = figures["probe-lens"]["data"]
     assert [line["y"][0] for line in lines] == [16 * (1.0 + number) for number, _ in deepest]

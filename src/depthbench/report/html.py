@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,13 +15,19 @@ from plotly.offline import get_plotlyjs
 
 from depthbench.files import write_atomic
 from depthbench.report import facts, health, study_probes
+from depthbench.report.aspect_plot import choices
 from depthbench.report.figures import write_figures
 from depthbench.report.health_plots import health_figures, shown_signals
-from depthbench.report.plots import all_labels, interactive, panels
+from depthbench.report.interactive import all_labels, interactive
+from depthbench.report.linked_maps import first_pair, linked_maps
+from depthbench.report.pareto_plot import cost_choices
+from depthbench.report.plots import panels
+from depthbench.report.readings import FIGURES, Reading, readings_of
 from depthbench.report.study import StudyData, depths, load, published
 from depthbench.report.study_probe_plots import study_plots
 from depthbench.report.style import Mark, marks
 
+SCRIPTS = ("report.js", "report_tools.js")
 SHOWS_PUBLISHED = Markup('<meta name="depthbench-published" content="yes">')
 """In a page with published curves, so that who writes it again can keep them."""
 
@@ -62,10 +68,18 @@ def render(study: StudyData, with_published: bool = False, target: Path = Path()
     """The page as one string, for the folder ``target``; everything from the study is escaped."""
     style = marks(all_labels(study, with_published))
     probed = study_plots(study.probes, style)
+    models = [trial.model for trial in study.probes.trials] if study.probes else []
+    figures = interactive(study, with_published) | health_figures(study.courses, style)
     return render_page(
         "template.html",
-        interactive(study, with_published) | health_figures(study.courses, style) | probed.figures,
+        figures | probed.figures,
         style,
+        maps=linked_maps(models),
+        readings=readings_of(models),
+        models=models,
+        pair=first_pair(study.probes),
+        axes=choices(figures["aspect"]),
+        costs=cost_choices(figures["pareto"]) if "pareto" in figures else [],
         study=study,
         verdict=study.verdict,
         ours={design.label for design in study.verdict.designs},
@@ -84,16 +98,25 @@ def render(study: StudyData, with_published: bool = False, target: Path = Path()
 
 
 def render_page(
-    template: str, figures: dict[str, Any], styles: Mapping[str, Mark], **values: Any
+    template: str,
+    figures: dict[str, Any],
+    styles: Mapping[str, Mark],
+    *,
+    maps: Sequence[dict[str, Any]] = (),
+    readings: Mapping[str, Reading] = FIGURES,
+    **values: Any,
 ) -> str:
     """A page of the package as one string: ``figures`` by the names that its plots have."""
-    plotly, script = _inline(get_plotlyjs()), _inline(_read("report.js"))
+    plotly = _inline(get_plotlyjs())
+    script = _inline("".join(_read(name) for name in SCRIPTS))
     looks = {label: mark._asdict() for label, mark in styles.items()}
     return (
         _environment()
         .get_template(template)
         .render(
-            payload={"figures": figures, "marks": looks},
+            payload={"figures": figures, "marks": looks, "maps": maps},
+            maps=maps,
+            readings=readings,
             looks=looks,
             css=Markup(_read("report.css")),
             plotly=plotly,

@@ -14,50 +14,11 @@ import plotly.graph_objects as go
 
 from depthbench.report.figures import aspect_ticks, loss_range
 from depthbench.report.study import StudyData, depths, published
-from depthbench.report.style import Mark, marks
-from depthbench.study.findings import DesignFinding, Point, Verdict
+from depthbench.report.style import Mark
+from depthbench.study.findings import Verdict
 
 HOVER = "%{text}<extra></extra>"
 BITS = "validation loss, bits per byte"
-
-
-def all_labels(study: StudyData, with_published: bool) -> list[str]:
-    """Every name that has a colour: the study's designs, then published ones."""
-    ours = [design.label for design in study.verdict.designs]
-    return ours + ([*published().validation_loss] if with_published else [])
-
-
-def interactive(study: StudyData, with_published: bool) -> dict[str, Any]:
-    """Name to plotly figure (``data``, ``layout``), as plain JSON data."""
-    style = marks(all_labels(study, with_published))
-    figures = {"aspect": aspect_plot(study.verdict, style)}
-    if with_published:
-        figures["published"] = published_plot(style)
-    if any(design.search.grid for design in study.verdict.designs):
-        figures["search"] = search_plot(study.verdict, style)
-    if study.curves:
-        figures["training"] = training_plot(study, style)
-    return {name: figure.to_plotly_json() for name, figure in figures.items()}
-
-
-def aspect_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
-    """Loss against aspect ratio, deeper to the left."""
-    figure = new_figure(BITS)
-    for design in verdict.designs:
-        _add_curve(figure, design, style[design.label])
-    ceiling = _ceiling([p.bits_per_byte for d in verdict.designs for p in d.curve])
-    for index, design in enumerate(verdict.designs):
-        lost = [point for point in design.curve if point.diverged]
-        _add_crosses(
-            figure,
-            design.label,
-            [point.aspect_ratio for point in lost],
-            [_lost_text(design.label, point) for point in lost],
-            ceiling,
-            1.03 ** (index - len(verdict.designs) / 2),
-        )
-    _aspect_axis(figure, [(p.aspect_ratio, p.layers) for d in verdict.designs for p in d.curve])
-    return figure
 
 
 def published_plot(style: dict[str, Mark]) -> go.Figure:
@@ -79,14 +40,14 @@ def published_plot(style: dict[str, Mark]) -> go.Figure:
                 ],
             )
         )
-    _aspect_axis(figure, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
+    aspect_axis(figure, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
     return figure
 
 
 def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
     """Loss against learning rate at the middle shape; the chosen rate has a ring."""
     figure = new_figure(BITS)
-    ceiling = _ceiling([c.bits_per_byte for d in verdict.designs for c in d.search.grid])
+    ceiling = ceiling_of([c.bits_per_byte for d in verdict.designs for c in d.search.grid])
     for index, design in enumerate(verdict.designs):
         search = design.search
         able = [(c, loss) for c in search.grid if (loss := c.bits_per_byte) is not None]
@@ -105,7 +66,7 @@ def search_plot(verdict: Verdict, style: dict[str, Mark]) -> go.Figure:
         sizes = [13 if c.learning_rate == search.chosen else 7 for c, _ in able]
         figure.add_trace(trace.update(marker={"size": sizes}))
         lost = [c for c in search.grid if c.diverged]
-        _add_crosses(
+        add_crosses(
             figure,
             design.label,
             [c.learning_rate for c in lost],
@@ -183,12 +144,16 @@ def new_line(
     label: str,
     mark: Mark,
     *,
-    x: Sequence[float],
-    y: Sequence[float],
+    x: Sequence[float | None],
+    y: Sequence[float | None],
     text: Sequence[str] | str,
     panel: int | None = None,
+    more: dict[str, Any] | None = None,
 ) -> go.Scatter:
-    """A curve of the design ``label``; ``text`` is what its points show, already escaped."""
+    """A curve of the design ``label``; ``text`` is what its points show, already escaped.
+
+    ``more`` is what else the page must know of it, in its ``meta``.
+    """
     return go.Scatter(
         name=escape(label),
         x=list(x),
@@ -198,67 +163,11 @@ def new_line(
         mode="lines+markers",
         line={"dash": mark.dash, "width": 2.2},
         marker={"symbol": mark.symbol, "size": 9, "opacity": 1},
-        meta={"label": label, "shown": {} if panel is None else {"depth": panel}},
+        meta={"label": label, "shown": {} if panel is None else {"depth": panel}} | (more or {}),
     )
 
 
-def _add_curve(figure: go.Figure, design: DesignFinding, mark: Mark) -> None:
-    measured = [(p, loss) for p in design.curve if (loss := p.bits_per_byte) is not None]
-    if not measured:
-        return
-    trace = new_line(
-        design.label,
-        mark,
-        x=[point.aspect_ratio for point, _ in measured],
-        y=[loss for _, loss in measured],
-        text=[_point_text(design.label, point, loss) for point, loss in measured],
-    )
-    deviations = [p.spread.standard_deviation if p.spread else None for p, _ in measured]
-    if any(deviation is not None for deviation in deviations):
-        trace.error_y = {"type": "data", "array": deviations, "thickness": 1.2, "width": 4}
-    figure.add_trace(trace)
-    seeds = [
-        (point, seed, loss)
-        for point, _ in measured
-        if point.spread
-        for seed, loss in point.by_seed.items()
-    ]
-    if not seeds:
-        return
-    dots = new_line(
-        design.label,
-        mark,
-        x=[point.aspect_ratio for point, _, _ in seeds],
-        y=[loss for _, _, loss in seeds],
-        text=[
-            f"<b>{escape(design.label)}</b>, seed {seed}<br>{loss:.3f} bits per byte"
-            for _, seed, loss in seeds
-        ],
-    )
-    figure.add_trace(dots.update(mode="markers", marker={"size": 4}))
-
-
-def _point_text(label: str, point: Point, loss: float) -> str:
-    spread = f" ± {point.spread.standard_deviation:.3f}" if point.spread else ""
-    missing = ""
-    if point.trials > point.finished:
-        missing = f"<br>{point.trials - point.finished} of {point.trials} trials missing"
-    nats = "" if point.nats_per_token is None else f"<br>{point.nats_per_token:.3f} nats per token"
-    return (
-        f"<b>{escape(label)}</b><br>{point.layers} layers × width {point.width}, aspect ratio "
-        f"{point.aspect_ratio:.3g}<br>{loss:.3f}{spread} bits per byte{nats}"
-        f"<br>seeds: {point.finished}{missing}"
-    )
-
-
-def _lost_text(label: str, point: Point) -> str:
-    return (
-        f"<b>{escape(label)}</b><br>{point.layers} layers, aspect ratio {point.aspect_ratio:.3g}"
-        f"<br>{point.diverged} of {point.trials} trials diverged"
-    )
-
-
-def _ceiling(losses: Sequence[float | None]) -> float:
+def ceiling_of(losses: Sequence[float | None]) -> float:
     """Height of the crosses, just above every loss; a diverged trial has no loss of its own."""
     known = [loss for loss in losses if loss is not None]
     if not known:
@@ -266,14 +175,16 @@ def _ceiling(losses: Sequence[float | None]) -> float:
     return max(known) + 0.08 * (max(known) - min(known) or max(known))
 
 
-def _add_crosses(
+def add_crosses(
     figure: go.Figure,
     label: str,
     xs: Sequence[float],
     texts: Sequence[str],
     ceiling: float,
     shift: float,
+    more: dict[str, Any] | None = None,
 ) -> None:
+    """Diverged trials at the top, each design's a little beside the others'."""
     if not xs:
         return
     figure.add_trace(
@@ -285,12 +196,13 @@ def _add_crosses(
             hovertemplate=HOVER,
             mode="markers",
             marker={"symbol": "x-thin", "size": 10, "line": {"width": 2.5}},
-            meta={"label": label, "shown": {}},
+            meta={"label": label, "shown": {}} | (more or {}),
         )
     )
 
 
-def _aspect_axis(figure: go.Figure, shapes: Sequence[tuple[float, int]]) -> None:
+def aspect_axis(figure: go.Figure, shapes: Sequence[tuple[float, int]]) -> None:
+    """One tick a depth, with its aspect ratio and its number of layers; deeper to the left."""
     ticks = aspect_ticks(shapes)
     edges = [math.log10(aspect) for aspect, _ in ticks] or [0.0]
     pad = 0.06 * (max(edges) - min(edges)) or 0.1

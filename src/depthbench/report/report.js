@@ -17,17 +17,28 @@
   // what is chosen of each group of which the page shows one: depth, trial, signal
   const choice = {};
 
-  const colour = (label) => payload.marks[label][dark.matches ? "dark" : "light"];
+  // by figure: which of its axes the reader has chosen
+  const axes = {};
+
+  const colour = (label) => (label ? payload.marks[label][dark.matches ? "dark" : "light"] : css("--soft"));
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const alone = (trace) => "trial" in trace.meta.shown;
   const opacity = (trace) => (chosen === null || alone(trace) || trace.meta.label === chosen ? 1 : 0.1);
 
-  function painted(trace) {
+  // a trace with the numbers of the axes that are chosen
+  function placed(trace, { x, y }) {
+    const { along, error } = trace.meta;
+    if (along) return { ...trace, ...along[x] };
+    const errors = error[y] ? { type: "data", array: error[y], thickness: 1.2, width: 4 } : undefined;
+    return { ...trace, x: trace.meta.x[x], y: trace.meta.y[y], error_y: errors };
+  }
+
+  function painted(trace, chosenAxes) {
     const own = colour(trace.meta.label);
-    const copy = { ...trace, opacity: opacity(trace) };
+    const copy = { ...(chosenAxes ? placed(trace, chosenAxes) : trace), opacity: opacity(trace) };
     copy.marker = { ...trace.marker, color: own, line: { ...(trace.marker || {}).line, color: own } };
     if (trace.line) copy.line = { ...trace.line, color: own };
-    if (trace.error_y) copy.error_y = { ...trace.error_y, color: own };
+    if (copy.error_y) copy.error_y = { ...copy.error_y, color: own };
     const asked = Object.entries(trace.meta.shown).filter(([group]) => group in choice);
     if (asked.length) copy.visible = asked.every(([group, one]) => choice[group] === String(one));
     if (trace.colorbar) {
@@ -71,17 +82,34 @@
   }
 
   function clicked(plot, point) {
-    if (point.data.meta.words) say(plot, point);
+    if (plot.classList.contains("map")) window.depthbench.cell(point.y, point.x);
+    else if (point.data.meta.words) say(plot, point);
     else if (!alone(point.data)) choose(point.data.meta.label);
   }
 
+  // the data and layout of a figure as it is seen now
+  function seen(name) {
+    const figure = payload.figures[name];
+    const own = axes[name];
+    if (!own) return { data: figure.data.map((trace) => painted(trace)), layout: themed(figure.layout) };
+    const layout = { ...figure.layout,
+      xaxis: { ...figure.layout.xaxis, tickvals: null, ticktext: null, ...figure.axes.x[own.x] },
+      yaxis: { ...figure.layout.yaxis, ...figure.axes.y[own.y] } };
+    for (const axis of [layout.xaxis, layout.yaxis]) axis.title = { standoff: 12, ...axis.title };
+    return { data: figure.data.map((trace) => painted(trace, own)), layout: themed(layout) };
+  }
+
   function paint(plot) {
-    const figure = payload.figures[plot.dataset.figure];
-    Plotly.react(plot, figure.data.map(painted), themed(figure.layout), config);
+    const { data, layout } = seen(plot.dataset.figure);
+    Plotly.react(plot, data, layout, config);
     if (drawn.has(plot)) return;
     drawn.add(plot);
     near.unobserve(plot);
     plot.on("plotly_click", (event) => clicked(plot, event.points[0]));
+  }
+
+  for (const [name, figure] of Object.entries(payload.figures)) {
+    if (figure.axes) axes[name] = { x: Object.keys(figure.axes.x)[0], y: Object.keys(figure.axes.y)[0] };
   }
 
   function draw() {
@@ -153,8 +181,18 @@
       draw();
     });
   }
-  draw();
-  for (const plot of plots) near.observe(plot);
+  for (const list of document.querySelectorAll("select.axis")) {
+    const name = list.dataset.for;
+    list.addEventListener("change", () => {
+      axes[name][list.dataset.side] = list.value;
+      plots.filter((plot) => plot.dataset.figure === name).forEach(paint);
+    });
+  }
+  window.depthbench = { payload, plots, paint, seen, css, short, isDrawn: (plot) => drawn.has(plot) };
+  window.depthbench.start = () => {
+    draw();
+    for (const plot of plots) near.observe(plot);
+  };
   addEventListener("beforeprint", () => plots.forEach(paint));
   dark.addEventListener("change", draw);
   narrow.addEventListener("change", draw);

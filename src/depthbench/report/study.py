@@ -11,7 +11,9 @@ from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import read_lines
 from depthbench.report.evaluations import EvaluatedStudy, evaluated_study
 from depthbench.report.health import Course, Watched, courses, watched
+from depthbench.report.serving import Served, read_served
 from depthbench.report.study_probes import ProbedStudy, probed_study
+from depthbench.report.study_streams import DiagnosedStudy, diagnosed_study
 from depthbench.report.thin import stretches
 from depthbench.study.findings import DesignFinding, Verdict
 from depthbench.study.plan import ResolvedStudy, belonging, plan
@@ -56,6 +58,10 @@ class StudyData:
     """None where nothing is probed."""
     evaluations: EvaluatedStudy | None
     """None where nothing is evaluated."""
+    streams: DiagnosedStudy | None
+    """None where no streams are diagnosed."""
+    serving: Served | None
+    """None where nobody has asked what its models cost to serve."""
 
 
 class Published(Frozen):
@@ -111,6 +117,8 @@ def load(folder: Path) -> StudyData:
         courses=courses(store, rows, verdict),
         probes=probed_study(folder, rows),
         evaluations=evaluated_study(folder, rows),
+        streams=diagnosed_study(folder, rows),
+        serving=read_served(folder),
     )
 
 

@@ -1,0 +1,276 @@
+"""The report's main figure: loss of every design at every shape, against what the reader chooses.
+
+Its traces hold their numbers by the names of what can be chosen, in ``meta.x``, ``meta.y`` and
+``meta.error``, and the figure the axes of these, in ``axes``: the page puts them in place.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from depthbench.report.plots import (
+    BITS,
+    add_crosses,
+    aspect_axis,
+    ceiling_of,
+    new_figure,
+    new_line,
+)
+from depthbench.report.spent import RESOURCES, Equal, at_equal, spent
+from depthbench.report.study import StudyData
+from depthbench.report.style import Mark
+from depthbench.study.findings import DesignFinding, Point
+from depthbench.study.store import Row
+
+Value = float | None
+X = {
+    "aspect": ("aspect ratio", "aspect ratio, width / layers, at L layers (← deeper and narrower)"),
+    "layers": ("layers", "layers"),
+    "total": ("parameters", "parameters in all"),
+    "backbone": ("backbone parameters", "parameters without embedding and head"),
+    "flops": ("training FLOPs", "FLOPs of the whole training"),
+    "seconds": ("training time", "measured seconds of the whole training"),
+}
+"""What the losses can stand against: its name in the list, and the axis' title."""
+Y = {
+    "bits": ("tokens: validation loss, bits per byte", BITS),
+    "nats": ("tokens: validation loss, nats per token", "validation loss, nats per token"),
+    "flops": (
+        "training FLOPs: training loss",
+        "training loss at {budget} FLOPs, nats per token",
+    ),
+    "seconds": (
+        "training time: training loss",
+        "training loss after {budget} s, nats per token",
+    ),
+}
+"""What is held equal, and the loss then."""
+
+
+class Choice(NamedTuple):
+    """One line of a list."""
+
+    name: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of a curve with its trials."""
+
+    point: Point
+    rows: list[Row]
+    x: dict[str, Value]
+    y: dict[str, dict[str, float]]
+    """By what is held equal, then by trial."""
+
+    def mean(self, name: str) -> Value:
+        """Over the trials that have it."""
+        values = self.y.get(name, {}).values()
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, name: str) -> Value:
+        """Sample standard deviation of at least two."""
+        values = self.y.get(name, {}).values()
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+def aspect_plot(study: StudyData, style: dict[str, Mark]) -> dict[str, Any]:
+    """Loss against aspect ratio, deeper to the left; other axes wait in ``axes``."""
+    equal = {one: found for one in RESOURCES if (found := at_equal(study, one))}
+    curves = [(design, places_of(study, design, equal)) for design in study.verdict.designs]
+    figure = new_figure(BITS)
+    for design, places in curves:
+        _add_curve(figure, design, places, style[design.label])
+    _add_lost(figure, curves)
+    points = [point for design in study.verdict.designs for point in design.curve]
+    aspect_axis(figure, [(point.aspect_ratio, point.layers) for point in points])
+    built = figure.to_plotly_json()
+    every = [place for _, places in curves for place in places]
+    return built | {"axes": {"x": _x_axes(built, every), "y": _y_axes(every, equal)}}
+
+
+def choices(figure: dict[str, Any]) -> dict[str, list[Choice]]:
+    """The lists of what can be chosen, of a figure of `aspect_plot`."""
+    return {
+        "y": [Choice(name, Y[name][0]) for name in figure["axes"]["y"]],
+        "x": [Choice(name, X[name][0]) for name in figure["axes"]["x"]],
+    }
+
+
+def places_of(study: StudyData, design: DesignFinding, equal: Mapping[str, Equal]) -> list[Place]:
+    """Every shape of a design's curve, with what its trials are and spent."""
+    rows = [
+        row
+        for row in study.rows
+        if row.label == design.label and design.search.used in (None, row.learning_rate)
+    ]
+    return [_place(point, rows, equal) for point in design.curve]
+
+
+def _place(point: Point, rows: Sequence[Row], equal: Mapping[str, Equal]) -> Place:
+    own = [
+        row for row in rows if (row.shape.layers, row.shape.width) == (point.layers, point.width)
+    ]
+    costs = [spent(row) for row in own if row.status == "done"]
+    x: dict[str, Value] = {
+        "aspect": point.aspect_ratio,
+        "layers": point.layers,
+        "total": _mean([row.parameters.total for row in own]),
+        "backbone": _mean([row.parameters.backbone for row in own]),
+    }
+    x |= {name: _mean([cost.of(name) for cost in costs]) for name in RESOURCES}
+    losses = {row.id: row.loss for row in own if row.loss and row.status == "done"}
+    y = {
+        "bits": {name: loss.bits_per_byte for name, loss in losses.items()},
+        "nats": {name: loss.nats_per_token for name, loss in losses.items()},
+    }
+    for name, found in equal.items():
+        y[name] = {row.id: found.losses[row.id] for row in own if row.id in found.losses}
+    return Place(point, own, x, y)
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known and len(known) == len(values) else None
+
+
+def _add_curve(
+    figure: go.Figure, design: DesignFinding, places: Sequence[Place], mark: Mark
+) -> None:
+    known = [place for place in places if place.mean("bits") is not None]
+    if not known:
+        return
+    names = _names(places)
+    errors = {name: [place.deviation(name) for place in known] for name in names}
+    meta = {
+        "x": {name: [place.x[name] for place in known] for name in X},
+        "y": {name: [place.mean(name) for place in known] for name in names},
+        "error": {name: es for name, es in errors.items() if any(e is not None for e in es)},
+    }
+    trace = new_line(
+        design.label,
+        mark,
+        x=meta["x"]["aspect"],
+        y=meta["y"]["bits"],
+        text=[_point_text(design.label, place) for place in known],
+        more=meta,
+    )
+    if "bits" in meta["error"]:
+        trace.error_y = {
+            "type": "data",
+            "array": meta["error"]["bits"],
+            "thickness": 1.2,
+            "width": 4,
+        }
+    figure.add_trace(trace)
+    seeds = [(place, row) for place in known if len(place.y["bits"]) > 1 for row in place.rows]
+    seeds = [(place, row) for place, row in seeds if row.id in place.y["bits"]]
+    if seeds:
+        figure.add_trace(_dots(design.label, mark, seeds, names))
+
+
+def _dots(
+    label: str, mark: Mark, seeds: Sequence[tuple[Place, Row]], names: Sequence[str]
+) -> go.Scatter:
+    texts = [
+        f"<b>{escape(label)}</b>, seed {row.seed}<br>{place.y['bits'][row.id]:.3f} bits per byte"
+        for place, row in seeds
+    ]
+    meta = {
+        "x": {name: [place.x[name] for place, _ in seeds] for name in X},
+        "y": {name: [place.y[name].get(row.id) for place, row in seeds] for name in names},
+        "error": {},
+    }
+    x, y = meta["x"]["aspect"], meta["y"]["bits"]
+    dots = new_line(label, mark, x=x, y=y, text=texts, more=meta)
+    return dots.update(mode="markers", marker={"size": 4})
+
+
+def _names(places: Sequence[Place]) -> list[str]:
+    return [name for name in Y if any(name in place.y for place in places)]
+
+
+def _add_lost(figure: go.Figure, curves: Sequence[tuple[DesignFinding, list[Place]]]) -> None:
+    every = [place for _, places in curves for place in places]
+    ceilings = {name: ceiling_of([place.mean(name) for place in every]) for name in _names(every)}
+    for index, (design, places) in enumerate(curves):
+        lost = [place for place in places if place.point.diverged]
+        if not lost:
+            continue
+        shift = 1.03 ** (index - len(curves) / 2)
+        xs = {name: [place.x[name] for place in lost] for name in X}
+        add_crosses(
+            figure,
+            design.label,
+            [place.point.aspect_ratio for place in lost],
+            [_lost_text(design.label, place.point) for place in lost],
+            ceilings["bits"],
+            shift,
+            {
+                "x": {name: [x and x * shift for x in values] for name, values in xs.items()},
+                "y": {name: [ceiling] * len(lost) for name, ceiling in ceilings.items()},
+                "error": {},
+            },
+        )
+
+
+def _x_axes(figure: dict[str, Any], places: Sequence[Place]) -> dict[str, Any]:
+    """Of what every finished shape has, and what differs."""
+    axes: dict[str, Any] = {"aspect": figure["layout"]["xaxis"]}
+    done = [place for place in places if place.mean("bits") is not None]
+    for name in list(X)[1:]:
+        values = [value for place in done if (value := place.x[name]) is not None]
+        if len(values) < len(done) or len(set(values)) < 2:
+            continue
+        axis: dict[str, Any] = {"title": {"text": X[name][1]}, "type": "log"}
+        if name == "layers":
+            ticks = sorted({place.point.layers for place in places})
+            axis |= {"tickvals": ticks, "ticktext": [str(layers) for layers in ticks]}
+        else:
+            axis |= {"dtick": "D2" if max(values) / min(values) > 4 else None, "tickformat": ".3s"}
+        low, high = math.log10(min(values)), math.log10(max(values))
+        pad = 0.06 * (high - low)
+        axes[name] = axis | {"range": [low - pad, high + pad]}
+    return axes
+
+
+def _y_axes(places: Sequence[Place], equal: Mapping[str, Equal]) -> dict[str, Any]:
+    axes: dict[str, Any] = {}
+    for name in _names(places):
+        budget = f"{equal[name].budget:.3g}" if name in equal else ""
+        axes[name] = {"title": {"text": Y[name][1].replace("{budget}", budget)}}
+    return axes
+
+
+def _point_text(label: str, place: Place) -> str:
+    point, deviation = place.point, place.deviation("bits")
+    spread = f" ± {deviation:.3f}" if deviation is not None else ""
+    missing = ""
+    if point.trials > point.finished:
+        missing = f"<br>{point.trials - point.finished} of {point.trials} trials missing"
+    lines = [
+        f"<b>{escape(label)}</b>",
+        f"{point.layers} layers × width {point.width}, aspect ratio {point.aspect_ratio:.3g}",
+        f"{place.mean('bits'):.3f}{spread} bits per byte",
+        f"{place.mean('nats'):.3f} nats per token",
+    ]
+    if place.x["total"] is not None:
+        lines.append(f"{place.x['total']:,.0f} parameters")
+    if place.x["flops"] is not None:
+        lines.append(f"{place.x['flops']:.3g} training FLOPs")
+    if place.x["seconds"] is not None:
+        lines.append(f"{place.x['seconds']:.3g} s of training")
+    return "<br>".join(lines) + f"<br>seeds: {point.finished}{missing}"
+
+
+def _lost_text(label: str, point: Point) -> str:
+    return (
+        f"<b>{escape(label)}</b><br>{point.layers} layers, aspect ratio {point.aspect_ratio:.3g}"
+        f"<br>{point.diverged} of {point.trials} trials diverged"
+    )

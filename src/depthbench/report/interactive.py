@@ -1,0 +1,29 @@
+"""Every interactive figure of a study's report, by its name on the page."""
+
+from typing import Any
+
+from depthbench.report.aspect_plot import aspect_plot
+from depthbench.report.pareto_plot import pareto_plot
+from depthbench.report.plots import published_plot, search_plot, training_plot
+from depthbench.report.study import StudyData, published
+from depthbench.report.style import marks
+
+
+def all_labels(study: StudyData, with_published: bool) -> list[str]:
+    """Every name that has a colour: the study's designs, then published ones."""
+    ours = [design.label for design in study.verdict.designs]
+    return ours + ([*published().validation_loss] if with_published else [])
+
+
+def interactive(study: StudyData, with_published: bool) -> dict[str, Any]:
+    """Name to plotly figure (``data``, ``layout``), as plain JSON data."""
+    style = marks(all_labels(study, with_published))
+    figures = {"aspect": aspect_plot(study, style)}
+    if with_published:
+        figures["published"] = published_plot(style).to_plotly_json()
+    if any(design.search.grid for design in study.verdict.designs):
+        figures["search"] = search_plot(study.verdict, style).to_plotly_json()
+    if study.curves:
+        figures["training"] = training_plot(study, style).to_plotly_json()
+    pareto = pareto_plot(study, style)
+    return figures | ({"pareto": pareto} if pareto else {})

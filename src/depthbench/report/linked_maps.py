@@ -1,0 +1,51 @@
+"""Heat maps of two models side by side, which the reader chooses: one scale, linked cells."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from depthbench.report.probe_groups import Probed, matrices, probes_of, scale_of
+from depthbench.report.probe_plots import map_plots
+from depthbench.report.study_probes import ProbedStudy
+
+FIRST = "causal"
+"""Probe whose maps stand first: what each block does to those above it."""
+DIGITS = 4
+"""Of a cell: what a reader can use, in a page that holds every model's maps."""
+
+
+def linked_maps(models: Sequence[Probed]) -> list[dict[str, Any]]:
+    """Every matrix that a model has, with its words and a figure for each model by its number."""
+    found: list[dict[str, Any]] = []
+    for probe in sorted(probes_of(models), key=lambda name: name != FIRST):
+        for one in matrices(models, probe):
+            first = next(result for model, _ in one.sides if (result := model.of(probe)))
+            figures = {str(models.index(model)): _short(figure) for model, figure in map_plots(one)}
+            found.append(
+                {
+                    "title": " · ".join(dict.fromkeys([first.title, one.title])),
+                    "definition": first.definition,
+                    "blind": first.blind,
+                    "colours": scale_of(one).words,
+                    "figures": figures,
+                }
+            )
+    return found
+
+
+def first_pair(study: ProbedStudy | None) -> tuple[int, int]:
+    """Numbers of the two models that are seen first: of the deepest shape, where there are two."""
+    if study is None or not study.trials:
+        return 0, 0
+    deepest = [study.trials.index(trial) for trial in study.deepest]
+    others = [place for place in range(len(study.trials)) if place not in deepest]
+    pair = [*deepest, *others, deepest[0]]
+    return pair[0], pair[1]
+
+
+def _short(figure: dict[str, Any]) -> dict[str, Any]:
+    trace = figure["data"][0]
+    trace["z"] = [
+        [None if cell is None else float(f"{cell:.{DIGITS}g}") for cell in line]
+        for line in trace["z"]
+    ]
+    return figure

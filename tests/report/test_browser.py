@@ -1,0 +1,254 @@
+"""The report in a real browser: figures, choices, downloads, keyboard, accessibility, speed."""
+
+import csv
+import io
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from depthbench.report import write_report
+from depthbench.report.study import load
+from depthbench.study.store import Store
+from tests.report.probe_results import group
+from tests.report.synthetic import write_study
+from tests.report.test_study_probes import chosen, write_results
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+SEEDS = 13
+
+
+def browser_path(kinds: object) -> str | None:
+    """Of playwright's own browser or one that is installed; tries to install it."""
+    own = Path(kinds.chromium.executable_path)  # pyright: ignore
+    if own.exists():
+        return str(own)
+    if found := next((path for name in NAMES if (path := shutil.which(name))), None):
+        return found
+    install = [sys.executable, "-m", "playwright", "install", "chromium"]
+    try:
+        subprocess.run(install, check=True, capture_output=True, timeout=120)
+    except (subprocess.SubprocessError, OSError):
+        return None
+    return str(own) if own.exists() else None
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    with playwright.sync_playwright() as kinds:
+        path = browser_path(kinds)
+        if path is None:
+            pytest.skip("no Chromium is installed, and playwright could not install one")
+        opened = kinds.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More than 200 trials, four designs probed at their deepest shape; its title is a script."""
+    folder = write_study(
+        tmp_path_factory.mktemp("runs") / "study", title="<script>alert(1)</script>", seeds=SEEDS
+    )
+    for number, row in enumerate(chosen(folder)):
+        write_results(folder, row, unit=1.0 + number)
+    write_report(folder, published=True)
+    return folder
+
+
+class Opened:
+    """A page with what it said and asked for."""
+
+    def __init__(self, browser: object, path: Path, width: int = 1600, dark: bool = False) -> None:
+        scheme = "dark" if dark else "light"
+        self.context = browser.new_context(  # pyright: ignore
+            viewport={"width": width, "height": 1000}, color_scheme=scheme, accept_downloads=True
+        )
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda one: self.said.append(f"{one.type}: {one.text}"))
+        self.page.on("pageerror", lambda one: self.said.append(f"error: {one}"))
+        self.page.on("request", lambda one: self.asked.append(one.url))
+        self.page.on("dialog", lambda one: self.said.append(f"dialog: {one.message}"))
+        start = time.perf_counter()
+        self.page.goto(path.resolve().as_uri())
+        self.page.wait_for_selector("#plot-aspect .main-svg")
+        self.seconds = time.perf_counter() - start
+
+    def download(self, selector: str) -> Path:
+        with self.page.expect_download() as waiting:
+            self.page.click(selector)
+        return Path(waiting.value.path())
+
+    def trace(self, figure: str, number: int = 0) -> dict:
+        script = "([f, n]) => { const t = document.querySelector(`[data-figure=${f}]`).data[n];"
+        script += "return { name: t.name, x: t.x, y: t.y, z: t.z, visible: t.visible }; }"
+        return self.page.evaluate(script, [figure, number])
+
+    def paint_all(self) -> None:
+        self.page.evaluate("window.depthbench.plots.forEach(window.depthbench.paint)")
+
+
+@pytest.fixture(scope="module")
+def opened(browser: object, folder: Path) -> Iterator[Opened]:
+    one = Opened(browser, folder / "report.html")
+    one.paint_all()
+    yield one
+    # after everything that was done to it: nothing said, nothing asked for but itself
+    assert one.said == []
+    assert [url for url in one.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_axes_are_switched(opened: Opened, folder: Path) -> None:
+    page = opened.page
+    assert opened.trace("aspect")["x"] == [68, 24, 8.5, 3]
+    page.select_option("select.axis[data-for=aspect][data-side=x]", "layers")
+    page.select_option("select.axis[data-for=aspect][data-side=y]", "nats")
+    trace = opened.trace("aspect")
+    assert trace["x"] == [2, 4, 8, 16]
+    design = load(folder).verdict.designs[0]
+    assert trace["y"] == pytest.approx([point.nats_per_token for point in design.curve])
+    title = "() => document.querySelector('#plot-aspect').layout.yaxis.title.text"
+    assert page.evaluate(title) == "validation loss, nats per token"
+    page.select_option("select.axis[data-for=pareto][data-side=x]", "training")
+    assert opened.trace("pareto", 1)["x"] == [31.25, 62.5, 125, 250]
+    page.select_option("select.axis[data-for=aspect][data-side=x]", "aspect")
+    page.select_option("select.axis[data-for=aspect][data-side=y]", "bits")
+
+
+def test_a_design_is_highlighted_and_shown_again(opened: Opened) -> None:
+    page, chip = opened.page, opened.page.locator(".chip[data-label=hc]")
+    opacities = "() => document.querySelector('#plot-aspect').data.map((t) => [t.name, t.opacity])"
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert {name for name, opacity in page.evaluate(opacities) if opacity == 1} == {"hc"}
+    chip.focus()
+    page.keyboard.press("Enter")
+    assert {opacity for _, opacity in page.evaluate(opacities)} == {1}
+
+
+def test_the_table_sorts_and_downloads_as_the_results_are(opened: Opened, folder: Path) -> None:
+    page, rows = opened.page, Store(folder).rows()
+    button = page.locator("#table-trials th button", has_text="bits per byte").first
+    button.click()
+    first = "() => document.querySelector('#table-trials tbody tr td:last-child').textContent"
+    known = {row.id: row.loss.bits_per_byte for row in rows if row.loss}
+    assert known[page.evaluate(first)] == min(known.values())
+    text = opened.download("button.tool[data-table=trials]").read_text(encoding="utf-8")
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert len(lines) == len(rows) > 200
+    for line in lines:
+        row = next(row for row in rows if row.id == line["id"])
+        bits = line["bits per byte"]
+        assert (float(bits) if bits else None) == (row.loss and row.loss.bits_per_byte)
+        assert (line["design"], int(line["layers"]), int(line["seed"])) == (
+            row.label,
+            row.shape.layers,
+            row.seed,
+        )
+        assert int(line["parameters"]) == row.parameters.total
+        assert float(line["learning rate"]) == row.learning_rate
+
+
+def test_figures_download(opened: Opened, folder: Path) -> None:
+    text = opened.download("button.tool[data-figure=aspect][data-kind=csv]").read_text()
+    lines = list(csv.reader(io.StringIO(text)))
+    assert lines[0][:3] == [
+        "name",
+        "aspect ratio, width / layers, at L layers (← deeper and narrower)",
+        "validation loss, bits per byte",
+    ]
+    hc = next(design for design in load(folder).verdict.designs if design.label == "hc")
+    curve = [line for line in lines if line[0] == "hc"][:4]
+    assert [float(line[2]) for line in curve] == [point.bits_per_byte for point in hc.curve]
+    svg = opened.download("button.tool[data-figure=aspect][data-kind=svg]").read_text()
+    assert svg.startswith("<svg")
+    assert "validation loss, bits per byte" in svg
+    png = opened.download("button.tool[data-figure=map-left][data-kind=png]").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 5000
+
+
+def test_linked_maps_tell_one_cell_of_both_models(opened: Opened) -> None:
+    page = opened.page
+    names = "() => [...document.querySelectorAll('.map-name')].map((one) => one.textContent)"
+    assert page.evaluate(names) == ["prenorm, 16 layers", "hc, 16 layers"]
+    left, right = (opened.trace(f"map-{side}")["z"][0][1] for side in ("left", "right"))
+    assert left != right
+    page.locator(".plot.map").first.focus()
+    page.keyboard.press("ArrowRight")
+    said = page.locator(".map-said").text_content()
+    assert f"prenorm, 16 layers: {left:g}" in said
+    assert f"hc, 16 layers: {right:g}" in said
+    page.select_option("select.map-side[data-side=right]", label="attnres, 16 layers")
+    page.keyboard.press("Tab")
+    assert page.evaluate(names)[1] == "attnres, 16 layers"
+    box = page.locator("[data-figure=map-right] .nsewdrag").bounding_box()
+    place = "() => { const l = document.querySelector('[data-figure=map-right]')._fullLayout;"
+    x, y = page.evaluate(place + " return [l.xaxis.l2p(1), l.yaxis.l2p(0)]; }")
+    page.mouse.click(box["x"] + x, box["y"] + y)
+    playwright.expect(page.locator(".map-said")).to_contain_text("attnres, 16 layers: ")
+
+
+def test_nothing_from_the_user_runs(opened: Opened) -> None:
+    assert "<script>alert(1)</script>" in opened.page.locator(".subtitle").text_content()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1600, False), (375, True)])
+def test_no_serious_fault_of_accessibility(
+    browser: object, folder: Path, width: int, dark: bool
+) -> None:
+    """By axe-core; and nothing is wider than the screen. The pictures can be looked at."""
+    one = Opened(browser, folder / "report.html", width, dark)
+    one.paint_all()
+    found = axe.Axe().run(one.page).response["violations"]
+    bad = [
+        (fault["id"], [node["target"] for node in fault["nodes"]][:3])
+        for fault in found
+        if fault["impact"] in ("serious", "critical")
+    ]
+    assert bad == []
+    wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert one.page.evaluate(wide) <= 0
+    if place := os.environ.get("DEPTHBENCH_SCREENSHOTS"):
+        name = f"report-{width}-{'dark' if dark else 'light'}.png"
+        one.page.screenshot(path=Path(place) / name, full_page=True)
+    assert one.said == []
+    one.context.close()
+
+
+def test_prints_every_figure(browser: object, folder: Path) -> None:
+    one = Opened(browser, folder / "report.html")
+    pdf = one.page.pdf()
+    assert pdf.startswith(b"%PDF")
+    drawn = "() => window.depthbench.plots.every(window.depthbench.isDrawn)"
+    assert one.page.evaluate(drawn)
+    one.context.close()
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_load_in_two_seconds(browser: object, tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "study", seeds=62)
+    assert len(Store(folder).rows()) > 1000
+    write_report(folder)
+    assert min(Opened(browser, folder / "report.html").seconds for _ in range(3)) < 2
+
+
+def test_other_pages_work_too(browser: object, tmp_path: Path) -> None:
+    from depthbench.report.probes import write_probes
+
+    page = write_probes([group("hc", 3), group("prenorm", 3)], tmp_path)
+    one = browser.new_context().new_page()  # pyright: ignore
+    said: list[str] = []
+    one.on("pageerror", lambda error: said.append(str(error)))
+    one.goto(page.resolve().as_uri())
+    one.wait_for_selector(".plot .main-svg")
+    assert said == []
