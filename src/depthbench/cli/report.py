@@ -2,14 +2,24 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLE = """Examples:
+
+depthbench report runs/demo --published
+
+depthbench report runs/demo --compare runs/pocket --paper paper/
+"""
 
 
 def register(app: typer.Typer) -> None:
     """Add the ``report`` command to ``app``."""
-    app.command("report")(report)
+    app.command("report", epilog=EXAMPLE)(report)
 
 
 def report(
@@ -29,21 +39,46 @@ def report(
         Path | None,
         typer.Option("--out", help="Folder to write to; the study's own folder by default."),
     ] = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option("--compare", help="Another study, for a page of both; repeatable."),
+    ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option("--paper", help="Folder for figures as PDF and SVG, LaTeX tables, captions."),
+    ] = None,
+    serve_on: Annotated[
+        str | None,
+        typer.Option(
+            "--serve-on", help="Device whose costs to serve are modelled and added: h100, cpu."
+        ),
+    ] = None,
+    context: Annotated[
+        int, typer.Option("--context", min=1, help="Tokens of context for --serve-on.")
+    ] = 4096,
 ) -> None:
     """Write report.html, verdict.json and figures of a study, and print its verdict.
 
     A study that is not finished is reported as far as it is.
-
-    Example: depthbench report runs/demo --published
     """
     # plotting libraries take a second to import, which no other command should pay
     from rich.console import Console
 
     from depthbench.report import write_report
+    from depthbench.report.paper import write_paper
+    from depthbench.report.studies import write_studies
     from depthbench.report.table import result_table
     from depthbench.study.findings import Verdict
 
+    errors = Console(stderr=True)
+    if serve_on is not None:
+        _model_serving(folder, serve_on, context, errors)
     files = write_report(folder, published=published, out=out)
+    pages = [files.html]
+    if compare:
+        pages.append(write_studies([folder, *compare], out or folder))
+    if paper:
+        pages += write_paper(folder, paper)
     text = files.verdict.read_text(encoding="utf-8")
     if as_json:
         typer.echo(text.rstrip("\n"))
@@ -54,4 +89,21 @@ def report(
     console.print(verdict.headline, markup=False, highlight=False)
     for sentence in verdict.sentences():
         console.print(f"- {sentence}", markup=False, highlight=False)
-    console.print(f"Report: {files.html}", markup=False, highlight=False, soft_wrap=True)
+    first, *others = pages
+    console.print(f"Report: {first}", markup=False, highlight=False, soft_wrap=True)
+    for page in others:
+        console.print(f"Written: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _model_serving(folder: Path, device: str, context: int, console: "Console") -> None:
+    """Model what the study's models cost to serve, and keep it beside them."""
+    from depthbench.cost.candidates import Conditions
+    from depthbench.cost.devices import find_device
+    from depthbench.report.serving import serve_costs
+    from depthbench.report.study import read_study_folder
+    from depthbench.study.plan import belonging
+
+    resolved, rows = read_study_folder(folder)
+    conditions = Conditions(device=find_device(device), context=context)
+    with console.status("modelling") as status:
+        serve_costs(folder, belonging(resolved, rows), conditions, status.update)

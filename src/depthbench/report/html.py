@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from depthbench.report.interactive import all_labels, interactive
 from depthbench.report.linked_maps import first_pair, linked_maps
 from depthbench.report.pareto_plot import cost_choices
 from depthbench.report.plots import panels
-from depthbench.report.readings import FIGURES, Reading, readings_of
+from depthbench.report.readings import FIGURES, Reading, reading_named, readings_of
 from depthbench.report.study import StudyData, depths, load, published
 from depthbench.report.study_probe_plots import study_plots
 from depthbench.report.style import Mark, marks
@@ -116,7 +116,7 @@ def render_page(
         .render(
             payload={"figures": figures, "marks": looks, "maps": maps},
             maps=maps,
-            readings=readings,
+            reading_of=partial(reading_named, readings=readings),
             looks=looks,
             css=Markup(_read("report.css")),
             plotly=plotly,

@@ -1,5 +1,6 @@
 """What each figure of a report shows, and what it does not."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from depthbench.report.probe_groups import Probed
@@ -48,6 +49,11 @@ FIGURES = {
         "seeds put a model on the line or off it.",
     ),
 }
+
+
+def reading_named(name: str, readings: Mapping[str, Reading]) -> Reading | None:
+    """Of the figure ``name``; several of one kind are numbered."""
+    return readings.get(name) or readings.get(name.rstrip("0123456789").rstrip("-"))
 
 
 def readings_of(models: list[Probed]) -> dict[str, Reading]:

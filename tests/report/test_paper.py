@@ -1,0 +1,60 @@
+"""The publication set: numbers of the tables, LaTeX that is safe, figures as vectors."""
+
+from pathlib import Path
+
+import pytest
+
+from depthbench.report.paper import captions, latex, loss_table, search_table, write_paper
+from depthbench.report.study import StudyData, load
+
+
+@pytest.fixture(scope="module")
+def study(rich_folder: Path) -> StudyData:
+    return load(rich_folder)
+
+
+def test_the_table_of_losses_has_every_number(study: StudyData) -> None:
+    lines = loss_table(study).splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrrr}"
+    assert lines[2] == r"design & L2 & L4 & L8 & L16 \\"
+    assert lines[5] == (
+        r"hc & 2.250 $\pm$ 0.008 & 2.140 $\pm$ 0.008 & 2.130 $\pm$ 0.008 & "
+        r"\textbf{2.120} $\pm$ 0.008 \\"
+    )
+    assert r"2.420 $\pm$ 0.011 (2 of 3) \\" in lines[7]
+    assert lines[-1] == r"\end{tabular}"
+
+
+def test_the_table_of_rates_marks_the_chosen_one(study: StudyData) -> None:
+    lines = search_table(study).splitlines()
+    assert r"hc & \textbf{0.004} & 2.122 & 1 & 0 \\" in lines
+    assert r"prenorm & 0.008 & -- & 0 & 1 \\" in lines
+    assert sum("textbf" in line for line in lines) == 4
+
+
+def test_captions_count_trials_and_define_the_loss(study: StudyData) -> None:
+    first, second, third = captions(study)
+    assert "3 seeds; 56 of 60 trials finished, 3 diverged and 1 failed." in first
+    assert "mean and sample standard deviation over seeds" in second
+    assert "middle shape (8 layers, width 68)" in third
+
+
+def test_nothing_from_the_user_is_run_by_latex() -> None:
+    attack = "\\input{/etc/passwd} $x_1^2$ 50% #1 ~ & {a}\n"
+    assert latex(attack) == (
+        r"\textbackslash{}input\{/etc/passwd\} \$x\_1\textasciicircum{}2\$ 50\% \#1 "
+        r"\textasciitilde{} \& \{a\} "
+    )
+
+
+def test_files_are_written(rich_folder: Path, tmp_path: Path) -> None:
+    paths = write_paper(rich_folder, tmp_path / "paper")
+    assert sorted(path.name for path in paths) == sorted(
+        p.name for p in (tmp_path / "paper").iterdir()
+    )
+    assert len(paths) == 9
+    pdf = (tmp_path / "paper" / "loss_by_aspect_ratio.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert b"/Type3" not in pdf
+    svg = (tmp_path / "paper" / "loss_by_aspect_ratio.svg").read_text()
+    assert ">hc</text>" in svg

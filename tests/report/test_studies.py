@@ -1,0 +1,49 @@
+"""Several studies on one page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from depthbench.errors import DepthbenchError
+from depthbench.report.studies import render_studies, write_studies
+from depthbench.report.study import load
+from tests.report.page import Page
+from tests.report.synthetic import CURVES, rich_rows, write_study
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    one = write_study(tmp_path / "one")
+    return [one, write_study(tmp_path / "two", rich_rows()[:9], title="<script>alert(1)</script>")]
+
+
+def test_curves_of_both_stand_in_one_figure(folders: list[Path]) -> None:
+    path = write_studies(folders, folders[0])
+    assert path == folders[0] / "compare.html"
+    page = Page(path.read_text(encoding="utf-8"))
+    traces = page.payload["figures"]["aspect-0"]["data"]
+    curve = next(t for t in traces if t["meta"]["label"] == "synthetic (1) · hc")
+    assert curve["y"] == pytest.approx(CURVES["hc"])
+    assert any(t["meta"]["label"].startswith("synthetic (2)") for t in traces)
+    assert "title" in page.words
+    assert "<script>alert(1)</script>" in page.words
+    assert page.tags.count("script") == 3
+    for folder in folders:
+        assert load(folder).verdict.headline in page.words
+
+
+def test_other_data_stands_apart(folders: list[Path]) -> None:
+    one, two = (load(folder) for folder in folders)
+    rows = [row.model_copy(update={"data_hash": "feedcafe1234"}) for row in two.rows]
+    page = Page(render_studies([one, replace(two, rows=rows)], folders))
+    assert sorted(page.payload["figures"]) == ["aspect-0", "aspect-1"]
+    assert "comparable only inside a figure" in page.words
+    assert "data d0d0cafe1234" in page.words
+    assert "data feedcafe1234" in page.words
+    assert "study.title '' '<script>alert(1)</script>'" in page.words
+
+
+def test_one_study_is_refused(folders: list[Path]) -> None:
+    with pytest.raises(DepthbenchError, match="names no other study"):
+        write_studies([folders[0], folders[0]], folders[0])
