@@ -25,6 +25,9 @@ COMMANDS = {
     "watch": Later(
         "watch", "Show loss, learning rate, speed, time left and findings until the run ends."
     ),
+    "serve": Later(
+        "serve", "Show studies in a browser while they run; the pages follow as trials finish."
+    ),
     "shapes": Later(
         "shapes", "Find width and feed-forward of shapes that share one parameter budget."
     ),

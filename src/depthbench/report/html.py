@@ -28,6 +28,7 @@ from depthbench.report.study_probe_plots import study_plots
 from depthbench.report.style import Mark, marks
 
 SCRIPTS = ("report.js", "report_tools.js")
+LIVE = "live.js"
 SHOWS_PUBLISHED = Markup('<meta name="depthbench-published" content="yes">')
 """In a page with published curves, so that who writes it again can keep them."""
 
@@ -64,8 +65,13 @@ def write_report(
     return files
 
 
-def render(study: StudyData, with_published: bool = False, target: Path = Path()) -> str:
-    """The page as one string, for the folder ``target``; everything from the study is escaped."""
+def render(
+    study: StudyData, with_published: bool = False, target: Path = Path(), live: bool = False
+) -> str:
+    """The page as one string, for the folder ``target``; everything from the study is escaped.
+
+    ``live`` asks its server whether the study has changed, and loads the page again then.
+    """
     style = marks(all_labels(study, with_published))
     probed = study_plots(study.probes, style)
     models = [trial.model for trial in study.probes.trials] if study.probes else []
@@ -74,6 +80,7 @@ def render(study: StudyData, with_published: bool = False, target: Path = Path()
         "template.html",
         figures | probed.figures,
         style,
+        live=live,
         maps=linked_maps(models),
         readings=readings_of(models),
         models=models,
@@ -104,17 +111,20 @@ def render_page(
     *,
     maps: Sequence[dict[str, Any]] = (),
     readings: Mapping[str, Reading] = FIGURES,
+    live: bool = False,
     **values: Any,
 ) -> str:
     """A page of the package as one string: ``figures`` by the names that its plots have."""
     plotly = _inline(get_plotlyjs())
-    script = _inline("".join(_read(name) for name in SCRIPTS))
+    scripts = (*SCRIPTS, LIVE) if live else SCRIPTS
+    script = _inline("".join(_read(name) for name in scripts))
     looks = {label: mark._asdict() for label, mark in styles.items()}
     return (
         _environment()
         .get_template(template)
         .render(
             payload={"figures": figures, "marks": looks, "maps": maps},
+            live=live,
             maps=maps,
             reading_of=partial(reading_named, readings=readings),
             looks=looks,
@@ -124,6 +134,15 @@ def render_page(
             script_hashes=[_csp_hash(plotly), _csp_hash(script)],
             **values,
         )
+    )
+
+
+def render_plain(template: str, **values: Any) -> str:
+    """A page of the package without figures, which follows its server."""
+    script = _inline(_read(LIVE))
+    page = _environment().get_template(template)
+    return page.render(
+        css=Markup(_read("report.css")), script=script, script_hash=_csp_hash(script), **values
     )
 
 

@@ -1,0 +1,1 @@
+"""Pages of running studies on this machine."""
