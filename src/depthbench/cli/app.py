@@ -25,6 +25,11 @@ COMMANDS = {
     "watch": Later(
         "watch", "Show loss, learning rate, speed, time left and findings until the run ends."
     ),
+    "doctor": Later(
+        "doctor",
+        "Say what is installed, how fast this machine is, and what is missing for which feature.",
+    ),
+    "init": Later("init", "Write a study file with comments, for your budget and this machine."),
     "serve": Later(
         "serve", "Show studies in a browser while they run; the pages follow as trials finish."
     ),

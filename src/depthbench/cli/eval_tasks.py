@@ -78,14 +78,14 @@ def tasks(
     """
     prepare_process()
     signal.signal(signal.SIGTERM, interrupt)
-    given = {"task": task, "ks": _counts(ks, "ks"), "size": size}
+    given = {"task": task, "ks": counts(ks, "ks"), "size": size}
     config = TaskStudyConfig.parse(
         {
             "name": name,
             "task": given | {"train": questions, "test": tests},
             "designs": tuple(designs.split(",")),
             "params": params,
-            "depths": _counts(depths, "depths"),
+            "depths": counts(depths, "depths"),
             "seeds": seeds,
             "learning_rates": _rates(rates),
             "tokens": count_of(tokens),
@@ -142,7 +142,8 @@ def _table(rows: list[Row]) -> Table:
     return table
 
 
-def _counts(text: str, option: str) -> tuple[int, ...]:
+def counts(text: str, option: str) -> tuple[int, ...]:
+    """Whole numbers with commas; raises `DepthbenchError` for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) < 7 for part in parts):
         raise DepthbenchError(
