@@ -15,7 +15,7 @@ from rich.table import Table
 
 from depthbench.machine import prepare_process
 from depthbench.nn.attention import Attention
-from depthbench.nn.branch import Branch, Context
+from depthbench.nn.branch import Backbone, Branch, Context
 from depthbench.nn.hybrid import HybridBackbone
 from depthbench.nn.parameters import initialise
 from depthbench.nn.rope import rotary_table
@@ -61,7 +61,7 @@ def main(quick: Annotated[bool, typer.Option(help="Three rounds: a look.")] = Fa
     torch.manual_seed(0)
     config = HybridBackbone()
     branches: dict[str, Branch] = {
-        "attention": Attention(SHAPE, STD, STD, STD),
+        "attention": Attention(SHAPE, Backbone(), STD, STD, STD),
         "state space": SelectiveStateSpace(config.sizes(SHAPE), STD, STD, config.norm_eps),
     }
     for branch in branches.values():

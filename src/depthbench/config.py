@@ -13,14 +13,19 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_serializer,
 )
 from pydantic_core import ErrorDetails
 
 from depthbench.errors import DepthbenchError, nearest
 
+EVERY = {"later": True}
+"""Context of a dump that leaves nothing out."""
 PLAIN = {
     "tuple_type": "a list is needed here, such as [1, 2]",
     "string_type": "text in quotes is needed here",
@@ -38,6 +43,9 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
     )
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Fields that came after configs had been stored: written only away from their default, so that
+    digests of those configs stay."""
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -46,6 +54,17 @@ class Frozen(BaseModel):
         if result is not value:
             _refuse_conversion(value, result)
         return result
+
+    @model_serializer(mode="wrap")
+    def _without_later(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        if info.context is EVERY:
+            return found
+        fields = type(self).model_fields
+        silent = {name for name in self.later if vars(self)[name] == fields[name].default}
+        return {name: value for name, value in found.items() if name not in silent}
 
     @classmethod
     def parse(cls, data: Any, where: str = "") -> Self:
@@ -56,8 +75,12 @@ class Frozen(BaseModel):
             raise DepthbenchError(explain(error, cls, where)) from None
 
     def resolved(self) -> dict[str, Any]:
-        """Every field, defaults included, as plain JSON data."""
+        """Every field, defaults included but those of `later`, as plain JSON data."""
         return self.model_dump(mode="json")
+
+    def all_fields(self) -> dict[str, Any]:
+        """Every field as plain JSON data, those of `later` too."""
+        return self.model_dump(mode="json", context=EVERY)
 
     def digest(self) -> str:
         """Twelve hexadecimal digits that identify the resolved config."""

@@ -4,7 +4,7 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -19,19 +19,28 @@ class Shape(Frozen):
     width must be even, because RoPE rotates pairs.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"head_width"})
+
     layers: int = Field(ge=1)
     width: int = Field(ge=2)
     heads: int = Field(ge=1)
     kv_heads: int = Field(ge=1)
     ffn: int = Field(ge=1)
     vocab: int = Field(ge=2)
+    head_width: int | None = Field(default=None, ge=2)
+    """Of one attention head, where it is not ``width / heads``."""
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
-        if self.width % self.heads:
+        if self.head_width is None and self.width % self.heads:
             raise ValueError(
                 f"width {self.width} is not divisible by heads {self.heads}. "
                 f"Use a width that is a multiple of {2 * self.heads}"
+            )
+        if self.head_width is not None and self.head_width % 2:
+            raise ValueError(
+                f"head_width = {self.head_width} is odd and RoPE needs pairs. "
+                f"Use {self.head_width + 1}"
             )
         if self.head_dim % 2:
             raise ValueError(
@@ -48,7 +57,17 @@ class Shape(Frozen):
     @property
     def head_dim(self) -> int:
         """Width of one attention head."""
-        return self.width // self.heads
+        return self.head_width or self.width // self.heads
+
+    @property
+    def queries(self) -> int:
+        """Features of all queries, and of what attention gives before its output matrix."""
+        return self.heads * self.head_dim
+
+    @property
+    def keys(self) -> int:
+        """Features of all keys, and of all values."""
+        return self.kv_heads * self.head_dim
 
     @property
     def aspect_ratio(self) -> float:

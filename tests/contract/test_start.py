@@ -89,6 +89,9 @@ def test_counts_from_meta_are_those_of_the_real_model(design: DesignConfig) -> N
 def test_own_parameters_are_those_of_the_card(name: str) -> None:
     """The formula that tables print, evaluated."""
     symbols = {"L": 3, "d": 32, "m": 4, "kv_heads": 2, "head_dim": 8}
+    options = vars(DEFAULTS[name])
+    # as check/formula.py takes them: 1 for true
+    symbols |= {key: int(value) for key, value in options.items() if isinstance(value, bool)}
     text = REGISTRY[name].card.own.replace("²", "**2").replace("·", "*")
     names = {symbol: sympy.Symbol(symbol) for symbol in symbols}
     rules = (*standard_transformations, implicit_multiplication)

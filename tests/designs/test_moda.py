@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from depthbench.errors import DepthbenchError
 from depthbench.families import family
 from depthbench.nn.attention import Attention
 from depthbench.nn.branch import Context, Depth, Entry
 from depthbench.nn.count import count_parameters
+from depthbench.nn.model import Model
 from depthbench.nn.rope import rotary_table
 from depthbench.shapes import Shape
 from tests.oracles import (
@@ -116,3 +118,12 @@ def test_published_size(postnorm: bool) -> None:
     counts = count_parameters(config_of({"name": "moda", "postnorm": postnorm}, shape))
     plain = count_parameters(config_of("prenorm", shape))
     assert counts.total - plain.total == counts.own == 2 * 1024 * 1024 * 23 == 48_234_496
+
+
+def test_turned_depth_keys_and_turns_that_lengthen_are_refused() -> None:
+    yarn = {"name": "yarn", "factor": 4.0, "length": 16}
+    both = {"name": "moda", "rotate_depth_keys": True}
+    with pytest.raises(DepthbenchError, match=r"rope_scaling 'yarn': .* 1.14 times as long"):
+        Model.on_meta(config_of(both, rope_scaling=yarn))
+    Model.on_meta(config_of(both, rope_scaling=yarn | {"attention": 1.0}))
+    Model.on_meta(config_of("moda", rope_scaling=yarn))

@@ -119,17 +119,24 @@ def test_families_come_in(family: str, tied: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "changes", "words"),
     [
-        ("qwen3", {}, r"is a qwen3, .* \(it norms queries and keys\)\. Allowed: llama, mistral"),
-        ("olmo2", {}, r"is a olmo2, .* norms are behind the branches"),
-        ("gpt2", {}, r"is a gpt2, .* learned positions"),
+        (
+            "gpt2",
+            {},
+            r"is a gpt2, .* learned positions .*Allowed: llama, mistral, qwen2, qwen3, olmo2",
+        ),
+        ("mixtral", {}, r"is a mixtral, .* feed-forward is routed"),
+        ("qwen3", {"attention_bias": True}, "attention_bias = True, but a qwen3 of ours has"),
         ("mistral", {}, r"sliding_window = 5 is shorter than its 64 positions"),
-        ("llama", {"attention_bias": True}, "attention_bias = True, but our backbone has .* False"),
-        ("llama", {"hidden_act": "gelu"}, "hidden_act = gelu"),
-        ("llama", {"head_dim": 16}, "head_dim = 16, but our backbone has head_dim = 8"),
         (
             "llama",
-            {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}},
-            r"rotary embedding is scaled \(linear\)",
+            {"attention_bias": True},
+            "attention_bias = True, but a llama of ours has .* False",
+        ),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act = gelu"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}},
+            r"rope_type = dynamic is a scaling .* Allowed: default, linear, llama3, yarn",
         ),
     ],
 )

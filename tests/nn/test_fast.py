@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from depthbench.nn.attention import Attention
-from depthbench.nn.branch import Context
+from depthbench.nn.branch import Backbone, Context
 from depthbench.nn.fast_norm import rms_norm_fast, rms_norm_plain
 from depthbench.nn.fast_swiglu import gate_fast, gate_plain
 from depthbench.nn.kernels import fast, plain_kernels
@@ -115,7 +115,7 @@ def test_norm_without_gradient_for_one_input() -> None:
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_attention_equals_plain_and_ran_fast(kv_heads: int) -> None:
     shape = Shape(layers=1, width=24, heads=4, kv_heads=kv_heads, ffn=4, vocab=9)
-    branch = Attention(shape, 0.3, 0.3, 0.3).double()
+    branch = Attention(shape, Backbone(), 0.3, 0.3, 0.3).double()
     initialise(branch, 0)
     context = Context(*rotary_table(7, 6, 10.0, torch.device("cpu"), torch.float64))
     x = numbers(2, 7, 24)

@@ -20,10 +20,11 @@ RULES = (*standard_transformations, factorial_notation, implicit_multiplication)
 
 def evaluated(formula: str, design: DesignConfig, shape: Shape) -> int | None:
     """``formula`` in ``L``, ``d``, ``kv_heads``, ``head_dim``, the design's whole numbers by name
-    and ``m`` for its streams or fractions; None if it cannot be read or is no whole number.
+    (true is 1) and ``m`` for its streams or fractions; None if it cannot be read or is no whole
+    number.
     """
     sizes = {"L": shape.layers, "d": shape.width, "kv_heads": shape.kv_heads}
-    options = {key: v for key, v in vars(design).items() if isinstance(v, int)}
+    options = {key: int(v) for key, v in vars(design).items() if isinstance(v, int)}
     m = options.get("streams", options.get("fractions", 1))
     known = options | sizes | {"head_dim": shape.head_dim, "m": m}
     names = {name: sympy.Symbol(name) for name in known}

@@ -38,8 +38,9 @@ def converted(
         str,
         typer.Argument(
             metavar="IN",
-            help="A run or trial of ours, a folder that this command wrote, a LLaMA or Mistral "
-            "folder or name (owner/model), a .gguf file of one, or an OLMo-core checkpoint.",
+            help="A run or trial of ours, a folder that this command wrote, a LLaMA, Mistral, "
+            "Qwen 2, Qwen 3 or OLMo 2 folder or name (owner/model), a .gguf file of one, or an "
+            "OLMo-core checkpoint.",
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
@@ -47,8 +48,9 @@ def converted(
         str,
         typer.Option(
             "--to",
-            help="llama: a plain LlamaForCausalLM, for prenorm. hf, or depthbench: our own model "
-            "for transformers and for depthbench probe and generate.",
+            help="llama: a plain LlamaForCausalLM, for prenorm, or the family that has its norms "
+            "and biases. hf, or depthbench: our own model for transformers and for depthbench "
+            "probe and generate.",
         ),
     ],
     design: Annotated[

@@ -108,8 +108,8 @@ DesignChoice = Annotated[SerializeAsAny[DesignConfig], by_name(parse_design)]
 
 def label_of(config: DesignConfig) -> str:
     """Name, plus the options that differ from the default: ``hc(mix=false)``."""
-    default = type(config)(name=config.name).resolved()
-    changed = {key: v for key, v in config.resolved().items() if v != default[key]}
+    default = type(config)(name=config.name).all_fields()
+    changed = {key: v for key, v in config.all_fields().items() if v != default[key]}
     options = ",".join(f"{key}={str(v).lower()}" for key, v in changed.items())
     return f"{config.name}({options})" if options else config.name
 

@@ -76,7 +76,7 @@ class MoDAAttentionConnection(MoDAConnection):
     def __init__(self, config: MoDAConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
         super().__init__(config, shape, backbone)
         self.entries = 2 * site.block
-        self.width = shape.width
+        self.features = shape.queries
         self.rotated = config.rotate_depth_keys
 
     def read(self, state: DepthCache) -> tuple[Float[Tensor, "b t d"], Route]:
@@ -90,7 +90,7 @@ class MoDAAttentionConnection(MoDAConnection):
 
     def work(self, length: int) -> Work:
         """Scores and values over the depth cache."""
-        return Work(products=4 * length * self.width * self.entries)
+        return Work(products=4 * length * self.features * self.entries)
 
 
 @final
@@ -100,8 +100,7 @@ class MoDAFeedForwardConnection(MoDAConnection):
     def __init__(self, config: MoDAConfig, site: Site, shape: Shape, backbone: Backbone) -> None:
         super().__init__(config, shape, backbone)
         self.head_dim = shape.head_dim
-        keys = shape.kv_heads * shape.head_dim
-        rows = [(2 * keys, backbone.init_std)]
+        rows = [(2 * shape.keys, backbone.init_std)]
         self.kv = None if site.block == site.layers - 1 else Projection(shape.width, rows)
 
     def read(self, state: DepthCache) -> tuple[Float[Tensor, "b t d"], StoreRoute]:
@@ -154,6 +153,13 @@ class MoDA(Design[DepthCache]):
                 "design 'moda' on backbone 'hybrid': its softmax over depth is attention's, and "
                 "the state-space half of the site would not see the depth cache. "
                 'Set backbone.name = "dense" or "moe", or choose another design'
+            )
+        scaling = self.backbone.rope_scaling
+        if self.config.rotate_depth_keys and scaling is not None and scaling.size != 1.0:
+            raise DepthbenchError(
+                f"design 'moda' with rotate_depth_keys = true and rope_scaling '{scaling.name}': "
+                f"its turns make queries and keys {scaling.size:.3g} times as long, but depth keys "
+                "are met unturned. Set rotate_depth_keys = false, or rope_scaling.attention = 1.0"
             )
 
     def connection(self, site: Site) -> Connection[DepthCache]:

@@ -3,7 +3,7 @@
 from typing import ClassVar, final
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from depthbench.designs.base import (
     Card,
@@ -22,18 +22,21 @@ from depthbench.shapes import Shape
 
 
 class SandwichConfig(DesignConfig):
-    """No options."""
+    """Without the norm in front of the branches it is the residual of OLMo 2 (arXiv 2501.00656)."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"before"})
     name: str = "sandwich"
+    before: bool = True
+    """A norm in front of every branch: else ``x = h``."""
 
 
 @final
 class SandwichConnection(TensorConnection):
-    """``x = N_in(h)``, ``h ← h + N_out(y)``."""
+    """``x = N_in(h)``, or ``x = h`` without ``before``; ``h ← h + N_out(y)``."""
 
-    def __init__(self, shape: Shape, backbone: Backbone) -> None:
+    def __init__(self, config: SandwichConfig, shape: Shape, backbone: Backbone) -> None:
         super().__init__()
-        self.norm_in = RMSNorm(shape.width, backbone.norm_eps)
+        self.norm_in = RMSNorm(shape.width, backbone.norm_eps) if config.before else nn.Identity()
         self.norm_out = RMSNorm(shape.width, backbone.norm_eps)
 
     def read(self, state: Float[Tensor, "b t d"]) -> tuple[Float[Tensor, "b t d"], Route]:
@@ -58,13 +61,13 @@ class Sandwich(TensorDesign):
         family="norm placement",
         sources="state",
         weights="fixed",
-        own="2 d L",
+        own="2 d L·before",
         equation="x = N_in(h); h ← h + N_out(y)",
         paper="arXiv 2502.02732",
     )
 
     def connection(self, site: Site) -> SandwichConnection:
-        return SandwichConnection(self.shape, self.backbone)
+        return SandwichConnection(self.config, self.shape, self.backbone)
 
     def facts(self) -> list[Fact]:
         site = started(self.connection(Site(1, self.shape.layers)))
@@ -74,5 +77,5 @@ class Sandwich(TensorDesign):
         return [
             Fact("skip in the written state", coefficients(written, h, y)[0], 1.0),
             Fact("RMS of what is added", rms(written - h), 1.0),
-            Fact("RMS of the branch's input", rms(x), 1.0),
+            Fact("RMS of the branch's input", rms(x), 1.0 if self.config.before else rms(h)),
         ]

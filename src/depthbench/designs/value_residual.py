@@ -51,7 +51,7 @@ class ValueResidualAttention(Connection[ValuedStream]):
         super().__init__()
         self.config = config
         self.mixes = site.block > 0
-        self.features = shape.kv_heads * shape.head_dim
+        self.features = shape.keys
         self.norm = RMSNorm(shape.width, backbone.norm_eps)
         if self.mixes and config.learned:
             self.first = nn.Parameter(torch.empty(()))

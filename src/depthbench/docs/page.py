@@ -193,8 +193,8 @@ def _options(name: str) -> list[str]:
 
 
 def _measured_lines(name: str, found: Measured) -> list[str]:
-    drawn = drawn_config(name).resolved()
-    default = parse_design(name).resolved()
+    drawn = drawn_config(name).all_fields()
+    default = parse_design(name).all_fields()
     changed = [f"{key} = {shown(v)}" for key, v in drawn.items() if v != default[key]]
     at = f", drawn with `{', '.join(changed)}`" if changed else ""
     strengths = ", ".join(

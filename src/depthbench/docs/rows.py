@@ -32,7 +32,7 @@ def row_of(name: str) -> dict[str, Any]:
 def options_of(name: str) -> list[dict[str, Any]]:
     """Options of a design: name, default, what is allowed and what it says of itself."""
     config = design_class(name).Config
-    default = config(name=name).resolved()
+    default = config(name=name).all_fields()
     properties = config.model_json_schema()["properties"]
     return [
         {

@@ -113,6 +113,6 @@ def _logits(folder: Path, to: Form, tokens: torch.Tensor, dtype: torch.dtype) ->
     if to == "depthbench":
         return read_model(folder, dtype)(tokens)
     with quiet():
-        from transformers import LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
 
-        return LlamaForCausalLM.from_pretrained(folder, dtype=dtype)(tokens).logits
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)(tokens).logits

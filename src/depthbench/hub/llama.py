@@ -1,4 +1,4 @@
-"""Our `prenorm` as a plain ``LlamaForCausalLM``: nothing of this package is needed to run it."""
+"""Our `prenorm` as a plain ``LlamaForCausalLM``, or another family: to run it needs none of us."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,25 +7,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from depthbench.designs import label_of
-from depthbench.errors import DepthbenchError
+from depthbench.hub.families import Family, family_of
 from depthbench.hub.folder import new_folder
+from depthbench.hub.rotary import theirs_of
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.probes.hf_quiet import quiet
+from depthbench.probes.hf_versions import rotary_settings
 from depthbench.probes.pretrained import NOTES
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 Weights = dict[str, Tensor]
 CONTEXT = 2048
 """Positions that the config names where nothing else is known; the weights know no limit."""
 ENDS = [("model.embed_tokens.weight", "embed.weight"), ("model.norm.weight", "final_norm.gain")]
 HEAD = "lm_head.weight"
-VECTORS = [
-    ("input_layernorm.weight", "attention_connection.norm.gain"),
-    ("post_attention_layernorm.weight", "feedforward_connection.norm.gain"),
-]
 MATRICES = [
     (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "attention.qkv"),
     (("self_attn.o_proj",), "attention.o"),
@@ -37,36 +34,21 @@ LAST = ("attention.o", "feedforward.down")
 """What a factor on branch outputs is folded into."""
 
 
-def check_llama(config: ModelConfig) -> None:
-    """Raise `DepthbenchError` for a model that LLaMA has no words for."""
-    instead = "Write it as our own model, with --to hf"
-    if config.design.name != "prenorm":
-        raise DepthbenchError(
-            f"design '{label_of(config.design)}' has no LLaMA form: LLaMA is prenorm, "
-            f"h ← h + F(N(h)). {instead}"
-        )
-    if config.backbone.name != "dense":
-        raise DepthbenchError(
-            f"backbone '{config.backbone.name}' has no LLaMA form, which has attention and one "
-            f"SwiGLU in every block (backbone 'dense'). {instead}"
-        )
-
-
-def llama_config(config: ModelConfig, context: int = CONTEXT, **tokens: Any) -> "LlamaConfig":
+def llama_config(config: ModelConfig, context: int = CONTEXT, **tokens: Any) -> "PretrainedConfig":
     """The settings of the same model; ``tokens`` are ids such as ``bos_token_id``.
 
-    Raises `DepthbenchError` for a model that LLaMA has no words for.
+    Raises `DepthbenchError` for a model that no family has words for.
     """
-    check_llama(config)
-    from transformers import LlamaConfig
+    family, shape, backbone = family_of(config), config.shape, config.backbone
+    from transformers import AutoConfig
 
-    shape, backbone = config.shape, config.backbone
     named: dict[str, Any] = {
         "bos_token_id": None,
         "eos_token_id": None,
         "pad_token_id": None,
     } | tokens
-    return LlamaConfig(
+    return AutoConfig.for_model(
+        family.name,
         vocab_size=shape.vocab,
         hidden_size=shape.width,
         intermediate_size=shape.ffn,
@@ -76,15 +58,15 @@ def llama_config(config: ModelConfig, context: int = CONTEXT, **tokens: Any) -> 
         head_dim=shape.head_dim,
         max_position_embeddings=context,
         rms_norm_eps=backbone.norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": backbone.rope_base},
         tie_word_embeddings=backbone.tied_head,
         initializer_range=min(backbone.init_std, 1.0),
+        **rotary_settings(theirs_of(backbone)),
         **named,
     )
 
 
 def llama_weights(model: Model) -> Weights:
-    """The weights by LLaMA's names; factors on branches and logits are folded in.
+    """The weights by the family's names; factors on branches and logits are folded in.
 
     The factor on the logits goes into the final norm's gain, where it is the same for a tied head.
     """
@@ -93,44 +75,49 @@ def llama_weights(model: Model) -> Weights:
     found = {theirs: ours[own] for theirs, own in ENDS}
     found["model.norm.weight"] = found["model.norm.weight"] * scaling.head
     found[HEAD] = ours["embed.weight" if model.config.backbone.tied_head else "head.weight"]
-    keys = shape.kv_heads * shape.head_dim
-    rows = {"attention.qkv": [shape.width, keys, keys], "feedforward.gate_up": [shape.ffn] * 2}
+    rows = {
+        "attention.qkv": [shape.queries, shape.keys, shape.keys],
+        "feedforward.gate_up": [shape.ffn] * 2,
+    }
+    family = family_of(model.config)
     for block in range(shape.layers):
-        for theirs, own in VECTORS:
-            found[f"model.layers.{block}.{theirs}"] = ours[f"blocks.{block}.{own}"]
-        for names, own in MATRICES:
-            whole = ours[f"blocks.{block}.{own}.weight"]
-            parts = [whole] if len(names) == 1 else whole.split(rows[own])
-            factor = scaling.branch if own in LAST else 1.0
-            for name, part in zip(names, parts, strict=True):
-                found[f"model.layers.{block}.{name}.weight"] = (part * factor).contiguous()
+        theirs, own = f"model.layers.{block}.", f"blocks.{block}."
+        found |= {theirs + name: ours[own + place] for name, place in family.norms}
+        for names, place in MATRICES:
+            factor = scaling.branch if place in LAST else 1.0
+            for kind in family.kinds(place):
+                whole = ours[f"{own}{place}.{kind}"]
+                parts = [whole] if len(names) == 1 else whole.split(rows[place])
+                for name, part in zip(names, parts, strict=True):
+                    found[f"{theirs}{name}.{kind}"] = (part * factor).contiguous()
     return found
 
 
-def our_weights(theirs: Weights, layers: int, tied: bool) -> Weights:
-    """Weights by our names from LLaMA's. Raises `KeyError`."""
+def our_weights(theirs: Weights, family: Family, config: ModelConfig) -> Weights:
+    """Weights by our names from a family's. Raises `KeyError`."""
     found = {own: theirs[name] for name, own in ENDS}
-    if not tied:
+    if not config.backbone.tied_head:
         found["head.weight"] = theirs[HEAD]
-    for block in range(layers):
-        place = f"model.layers.{block}."
-        found |= {f"blocks.{block}.{own}": theirs[place + name] for name, own in VECTORS}
+    for block in range(config.shape.layers):
+        place, ours = f"model.layers.{block}.", f"blocks.{block}."
+        found |= {ours + own: theirs[place + name] for name, own in family.norms}
         for names, own in MATRICES:
-            parts = [theirs[f"{place}{name}.weight"] for name in names]
-            found[f"blocks.{block}.{own}.weight"] = torch.cat(parts)
+            for kind in family.kinds(own):
+                parts = [theirs[f"{place}{name}.{kind}"] for name in names]
+                found[f"{ours}{own}.{kind}"] = torch.cat(parts)
     return found
 
 
-def as_llama(model: Model, context: int = CONTEXT, **tokens: Any) -> "LlamaForCausalLM":
+def as_llama(model: Model, context: int = CONTEXT, **tokens: Any) -> "PreTrainedModel":
     """The same function as a model of transformers, in the same dtype.
 
-    Raises `DepthbenchError` for a model that LLaMA has no words for.
+    Raises `DepthbenchError` for a model that no family has words for.
     """
     with quiet():
         config = llama_config(model.config, context, **tokens)
-        from transformers import LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
 
-        llama: Any = LlamaForCausalLM(config)
+        llama: Any = AutoModelForCausalLM.from_config(config)
     llama.to(model.embed.weight.dtype).load_state_dict(llama_weights(model))
     return llama.eval()
 
@@ -145,13 +132,13 @@ def export_llama(
     notes: Sequence[str] = (),
     card: str | None = None,
 ) -> None:
-    """Write ``model`` as a LLaMA folder: config.json, safetensors, and the tokenizer's files.
+    """Write ``model`` as a folder of a family: config.json, safetensors, the tokenizer's files.
 
     Only rows of the head that are no ``unused`` padding are generated; ``card`` becomes README.md,
     and ``notes`` are what every figure of the model must say.
-    Raises `DepthbenchError` for a model that LLaMA has no words for, and unless ``folder`` is new.
+    Raises `DepthbenchError` for a model that no family has words for, and unless ``folder`` is new.
     """
-    check_llama(model.config)
+    family_of(model.config)
     with quiet(), new_folder(folder) as place:
         llama = as_llama(model, context, **token_ids(tokenizer, model.config.shape.vocab))
         write_pretrained(llama, place, tokenizer, unused, notes, card)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from depthbench.designs import parse_design
+from depthbench.designs import label_of, parse_design
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.hub.olmo_names import (
@@ -108,10 +108,13 @@ def write_olmo_core(model: Model, folder: Path) -> None:
 
     config, shape = model.config, model.config.shape
     name = config.design.name
-    if name not in NORMS or config.backbone.name != "dense" or config.backbone.tied_head:
+    plain = config.backbone.name == "dense" and config.backbone.plain_attention
+    plain = plain and config.design.later.isdisjoint(config.design.resolved())
+    if name not in NORMS or not plain or config.backbone.tied_head or shape.head_width:
         raise DepthbenchError(
-            f"design '{name}' on backbone '{config.backbone.name}' has no OLMo-core form. Allowed: "
-            f"{', '.join(NORMS)} on 'dense' with a head of its own"
+            f"design '{label_of(config.design)}' on backbone '{config.backbone.name}' has no "
+            f"OLMo-core form. Allowed: {', '.join(NORMS)} on 'dense' with a head of its own, "
+            "and attention as in LLaMA"
         )
     norm = {"name": "rms", "eps": config.backbone.norm_eps, "bias": False}
     attention = {
@@ -257,8 +260,7 @@ def _theirs(model: Model) -> Weights:
     ours = dict(model.state_dict())
     found = {one: ours[own] for one, own in _pairs(layers, name)}
     shape = model.config.shape
-    keys = shape.kv_heads * shape.head_dim
-    sizes = {3: [shape.width, keys, keys], 2: [shape.ffn, shape.ffn]}
+    sizes = {3: [shape.queries, shape.keys, shape.keys], 2: [shape.ffn, shape.ffn]}
     for block in range(layers):
         for joined in matrices(block):
             count = len(joined.theirs)

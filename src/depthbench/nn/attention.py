@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from depthbench.nn.branch import Branch, Context, Depth, Entry, projections_of
+from depthbench.nn.branch import Backbone, Branch, Context, Depth, Entry, projections_of
 from depthbench.nn.cache import KeyValues, Memory, Room
 from depthbench.nn.fast_depth import attend_time_and_depth_fast, channels_first
 from depthbench.nn.kernels import fast, no_autocast
+from depthbench.nn.norm import RMSNorm
 from depthbench.nn.parameters import Projection, Start
 from depthbench.nn.precision import at_least_float32
 from depthbench.nn.rope import rotate, turn_pairs
@@ -24,15 +25,23 @@ from depthbench.shapes import Shape
 class Attention(Branch):
     """``softmax(q kᵀ / sqrt(head_dim)) v`` over the past, then the output projection.
 
-    Queries, keys and values come from one product; RoPE turns queries and keys.
+    Queries, keys and values come from one product; queries and keys are normed where the backbone
+    says so, and turned by RoPE.
     """
 
-    def __init__(self, shape: Shape, std_qk: float, std_v: float, std_o: float) -> None:
+    def __init__(
+        self, shape: Shape, backbone: Backbone, std_qk: float, std_v: float, std_o: float
+    ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
-        keys = self.kv_heads * self.head_dim
-        self.qkv = Projection(shape.width, [(shape.width + keys, std_qk), (keys, std_v)])
-        self.o = Projection(shape.width, [(shape.width, std_o)])
+        rows = [(shape.queries + shape.keys, std_qk), (shape.keys, std_v)]
+        self.qkv = Projection(shape.width, rows, bias=backbone.qkv_bias)
+        self.o = Projection(shape.queries, [(shape.width, std_o)])
+        self.qk_norm = backbone.qk_norm
+        if self.qk_norm is not None:
+            one = shape.head_dim
+            widths = (one, one) if self.qk_norm == "head" else (shape.queries, shape.keys)
+            self.query_norm, self.key_norm = (RMSNorm(n, backbone.norm_eps) for n in widths)
 
     def starts(self) -> dict[str, Start]:
         return {}
@@ -48,7 +57,7 @@ class Attention(Branch):
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b t d"], Entry | None]:
         # an adapter around the product has more to it than the matrix
-        plain = isinstance(self.qkv, Projection)
+        plain = isinstance(self.qkv, Projection) and self.qkv.bias is None and self.qk_norm is None
         if fast(x) and memory is None and context.mask is None and plain:
             return self._reordered(x, context, depth)
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))
@@ -58,6 +67,8 @@ class Attention(Branch):
             qkv = at_least_float32(qkv)
         query_key, value = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         value = mixed_values(value, depth)
+        if self.qk_norm is not None:
+            query_key = self._normed(query_key)
         turned = rotate(query_key, context.cos, context.sin)
         query, key = turned.split([self.heads, self.kv_heads], dim=2)
         entry = Entry(query_key[:, :, self.heads :], value)
@@ -71,6 +82,18 @@ class Attention(Branch):
             depth_query = query_key[:, :, : self.heads] if depth.rotated else query
             out = attend_time_and_depth(query, key, value, depth_query, depth.entries, context.mask)
         return self.o(out.flatten(2).to(self.o.weight.dtype)), entry
+
+    def _normed(self, query_key: Float[Tensor, "b t h hd"]) -> Float[Tensor, "b t h hd"]:
+        parts = query_key.split([self.heads, self.kv_heads], dim=2)
+        norms = (self.query_norm, self.key_norm)
+        if self.qk_norm == "head":
+            normed = [norm(part) for norm, part in zip(norms, parts, strict=True)]
+        else:
+            normed = [
+                norm(part.flatten(2)).view(part.shape)
+                for norm, part in zip(norms, parts, strict=True)
+            ]
+        return torch.cat(normed, dim=2).to(query_key.dtype)
 
     def _reordered(
         self, x: Float[Tensor, "b t d"], context: Context, depth: Depth | None

@@ -51,7 +51,7 @@ class Dense(BackboneKind):
     Config = Backbone
 
     def attention(self, shape: Shape, std: Std) -> Attention:
-        return Attention(shape, std("qk"), std("v"), std("o"))
+        return Attention(shape, self.config, std("qk"), std("v"), std("o"))
 
     def feedforward(self, shape: Shape, std: Std) -> SwiGLU:
         return SwiGLU(shape, std("gate_up"), std("down"))
@@ -64,7 +64,7 @@ class MoE(BackboneKind):
     Config = MoEBackbone
 
     def attention(self, shape: Shape, std: Std) -> Attention:
-        return Attention(shape, std("qk"), std("v"), std("o"))
+        return Attention(shape, self.config, std("qk"), std("v"), std("o"))
 
     def feedforward(self, shape: Shape, std: Std) -> RoutedExperts:
         return RoutedExperts(self.config, shape, std("gate_up"), std("down"))
@@ -82,7 +82,7 @@ class Hybrid(BackboneKind):
     def attention(self, shape: Shape, std: Std) -> AttentionBesideStates:
         sizes, eps = self.config.sizes(shape), self.config.norm_eps
         return AttentionBesideStates(
-            Attention(shape, std("qk"), std("v"), std("o")),
+            Attention(shape, self.config, std("qk"), std("v"), std("o")),
             SelectiveStateSpace(sizes, std("v"), std("o"), eps),
         )
 

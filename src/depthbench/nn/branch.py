@@ -16,6 +16,7 @@ from depthbench.marks import NO_MARKS, Marks
 from depthbench.nn.cache import Cache, Memory, Room
 from depthbench.nn.parameters import Parametrised, Projection
 from depthbench.nn.rope import PairTurns, pair_turns
+from depthbench.nn.rope_scaling import RopeScalingChoice
 from depthbench.nn.work import Work
 
 Role = Literal["qk", "v", "o", "gate_up", "down"]
@@ -35,6 +36,19 @@ class Backbone(Named):
     """Multiply the start of `o` and `down` by ``1/sqrt(2L)``, as GPT-2 does."""
     tied_head: bool = False
     """The head multiplies by the embedding's matrix instead of one of its own."""
+    later: ClassVar[frozenset[str]] = frozenset({"qk_norm", "qkv_bias", "rope_scaling"})
+    qk_norm: Literal["head", "all"] | None = None
+    """RMSNorm of queries and keys, in front of RoPE: of each head with one gain for all of them, as
+    in Qwen 3, or of all heads as one vector, as in OLMo 2."""
+    qkv_bias: bool = False
+    """Queries, keys and values have biases, as in Qwen 2; they start at 0."""
+    rope_scaling: RopeScalingChoice | None = None
+    """For contexts longer than those trained at first."""
+
+    @property
+    def plain_attention(self) -> bool:
+        """Whether attention is that of LLaMA, with RoPE as it is."""
+        return not (self.qk_norm or self.qkv_bias or self.rope_scaling)
 
 
 @dataclass(frozen=True)

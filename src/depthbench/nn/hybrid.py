@@ -1,5 +1,6 @@
 """Attention and a state-space branch in parallel, in one site."""
 
+import math
 from typing import ClassVar, final
 
 from jaxtyping import Float
@@ -38,7 +39,7 @@ class HybridBackbone(Backbone):
             raise DepthbenchError(
                 f"backbone.head_width = {head_width} does not divide the state-space branch's "
                 f"{inner} features (expand {self.expand} · width {shape.width}). "
-                f"Use a divisor, such as {shape.head_dim}"
+                f"Use a divisor, such as {math.gcd(inner, head_width)}"
             )
         return SSMSizes(
             width=shape.width,

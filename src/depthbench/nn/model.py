@@ -261,8 +261,9 @@ class Model(nn.Module):
     def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
         weight = self.embed.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        base, head_dim = self.config.backbone.rope_base, self.config.shape.head_dim
-        return rotary_table(length, head_dim, base, weight.device, dtype)
+        backbone, head_dim = self.config.backbone, self.config.shape.head_dim
+        base, scaling = backbone.rope_base, backbone.rope_scaling
+        return rotary_table(length, head_dim, base, weight.device, dtype, scaling)
 
     def _context(
         self,

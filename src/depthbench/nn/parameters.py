@@ -129,21 +129,27 @@ def decayed(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
 
 
 class Projection(Parametrised, nn.Linear):
-    """``x Wᵀ`` without bias; the rows of ``W`` may be runs that start at different scales.
+    """``x Wᵀ``; the rows of ``W`` may be runs that start at different scales.
 
     It is an `nn.Linear` so that adapters such as LoRA can stand around it.
     """
 
-    def __init__(self, width_in: int, rows: Sequence[tuple[int, float]]) -> None:
-        """``rows``: (number of output features, std at the start) of each run."""
-        super().__init__(width_in, sum(n for n, _ in rows), bias=False)
+    def __init__(
+        self, width_in: int, rows: Sequence[tuple[int, float]], *, bias: bool = False
+    ) -> None:
+        """``rows``: (number of output features, std at the start) of each run.
+
+        With ``bias``, ``x Wᵀ + b``, and ``b`` starts at 0.
+        """
+        super().__init__(width_in, sum(n for n, _ in rows), bias=bias)
         self.rows = tuple(rows)
 
     def reset_parameters(self) -> None:
         """Nothing: `starts` says how it starts."""
 
     def starts(self) -> dict[str, Start]:
-        return {"weight": normal_rows(self.rows)}
+        own = {"weight": normal_rows(self.rows)}
+        return own if self.bias is None else own | {"bias": zeros(decay=False)}
 
 
 def matrix_of(projection: nn.Module) -> Tensor:

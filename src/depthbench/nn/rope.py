@@ -9,19 +9,30 @@ from torch import Tensor
 
 from depthbench.nn.kernels import plain_gradients
 from depthbench.nn.precision import at_least_float32
+from depthbench.nn.rope_scaling import RopeScaling
 
 
 def rotary_table(
-    length: int, head_dim: int, base: float, device: torch.device, dtype: torch.dtype
+    length: int,
+    head_dim: int,
+    base: float,
+    device: torch.device,
+    dtype: torch.dtype,
+    scaling: RopeScaling | None = None,
 ) -> tuple[Float[Tensor, "t half"], Float[Tensor, "t half"]]:
     """Cosines and sines of ``position · base^(-2i/head_dim)`` (arXiv 2104.09864).
 
+    ``scaling`` changes the frequencies, and the length of what is turned.
     Angles are formed in float64: at position 2048 float32 would already lose three digits.
     """
     exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float64) / head_dim
     positions = torch.arange(length, device=device, dtype=torch.float64)
-    angles = torch.outer(positions, base**-exponents)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    frequencies = base**-exponents
+    if scaling is None:
+        angles = torch.outer(positions, frequencies)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+    angles = torch.outer(positions, scaling.scaled(frequencies, base))
+    return (scaling.size * angles.cos()).to(dtype), (scaling.size * angles.sin()).to(dtype)
 
 
 def rotate(

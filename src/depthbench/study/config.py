@@ -1,6 +1,6 @@
 """A study file: designs × shapes × learning rates × seeds."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,12 +20,15 @@ LearningRate = Annotated[float, Field(gt=0)]
 class Sizes(Frozen):
     """One explicit shape of a study; the vocabulary is the tokenizer's."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"head_width"})
     layers: int
     width: int
     heads: int
     kv_heads: int | None = None
     """None = ``heads``."""
     ffn: int
+    head_width: int | None = None
+    """Of one attention head; None = ``width / heads``."""
 
     def shape(self, vocab: int, where: str = "shapes.sizes") -> Shape:
         """With the vocabulary; raises `DepthbenchError` for sizes that do not fit together.

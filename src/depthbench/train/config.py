@@ -1,7 +1,7 @@
 """The training recipe of a study, and one trial's whole config."""
 
 import math
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -120,6 +120,7 @@ class TrialConfig(Frozen):
     data_hash: str
     learning_rate: float = Field(gt=0)
     seed: int = Field(ge=0)
+    later: ClassVar[frozenset[str]] = frozenset({"weights"})
     weights: str | None = None
     """Digest of the weights that training begins with; None = they are drawn from ``seed``."""
 
@@ -127,11 +128,6 @@ class TrialConfig(Frozen):
     def id(self) -> str:
         """Digest of the resolved config."""
         return self.digest()
-
-    def resolved(self) -> dict[str, Any]:
-        """Every field; ``weights`` only where they are given, so that ids of others stay."""
-        found = super().resolved()
-        return found if self.weights is not None else {k: found[k] for k in found if k != "weights"}
 
 
 def told(train: TrainConfig, design: DesignConfig, marks: Marks) -> Marks:
