@@ -8,10 +8,10 @@ from depthbench.evals.windows import Window
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.program import plain, skip, swap
 from tests.probes.small import rows
-from tests.probes.tiny import tiny
+from tests.probes.tiny import since_5, tiny
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "deepseek_v4"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", pytest.param("deepseek_v4", marks=since_5)])
 def test_batch_and_padding_change_nothing(family: str) -> None:
     """One row at a time, eight, and eight padded on the left where the family reads that."""
     model = tiny(family)

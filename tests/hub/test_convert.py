@@ -16,6 +16,7 @@ from depthbench.cli.app import execute
 from depthbench.hub.olmo_core import write_olmo_core
 from depthbench.nn.generate import generate
 from depthbench.probes.hf_quiet import quiet
+from depthbench.probes.hf_versions import before
 from depthbench.probes.load import open_model
 from depthbench.probes.own import OwnSubject
 from depthbench.probes.text import TextConfig
@@ -203,8 +204,9 @@ def test_quantised_weights_are_said_wherever_it_goes(tmp_path: Path, capsys: Cap
     written(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType.Q8_0)
     notes = ("quantised weights (Q8_0), dequantised to float32", "instruction-tuned")
     said = converted(capsys, tmp_path / "tiny.gguf", tmp_path / "x", "--to", "depthbench")
-    # transformers puts a token of its own into this tokenizer
-    notes = (*notes, "tokens 97 to 97 were added to its tokenizer alone")
+    # transformers 5 puts a token of its own into this tokenizer
+    if not before("5"):
+        notes = (*notes, "tokens 98 to 98 were added to its tokenizer alone")
     assert tuple(said["notes"]) == notes
     converted(capsys, tmp_path / "x", tmp_path / "y", "--to", "llama")
     depthbench.load(tmp_path / "x").smaller([0, 2]).write(tmp_path / "z")

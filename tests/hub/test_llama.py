@@ -15,6 +15,7 @@ from depthbench.hub.llama import as_llama, export_llama, llama_weights
 from depthbench.hub.llama_in import import_llama
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.probes.hf_quiet import quiet
+from depthbench.probes.hf_versions import cache_name, rotary_settings
 from tests.oracles import GQA, config_of, random_model, tokens_of
 from tests.probes.test_gguf import FILE, real, smollm, written
 from tests.probes.tiny import GROUPED, random_of, tiny
@@ -71,10 +72,10 @@ def test_every_step_of_a_cache_is_the_same() -> None:
             tokens[:, start:stop],
             attention_mask=mask[:, :stop],
             position_ids=positions,
-            cache=held,
             use_cache=True,
+            **{cache_name(): held},
         )
-        held = out.cache
+        held = out[cache_name()]
         seen = mask[:, start:stop].bool()
         assert apart(out.logits[seen], ours[seen]) < 1e-5
 
@@ -135,7 +136,7 @@ def test_families_come_in(family: str, tied: bool, tmp_path: Path) -> None:
         ("llama", {"hidden_act": "gelu"}, "hidden_act = gelu"),
         (
             "llama",
-            {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}},
+            rotary_settings({"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}),
             r"rope_type = dynamic is a scaling .* Allowed: default, linear, llama3, yarn",
         ),
     ],
@@ -196,6 +197,7 @@ def test_a_gguf_file_comes_in(kind: str, tmp_path: Path) -> None:
     tokens = tokens_of(GQA, 2, 9) % 90
     assert apart(found.model(tokens), right(tokens).logits) < 1e-5
     assert found.tokenizer is not None
+    assert (found.tokenizer.bos_token_id, found.tokenizer.eos_token_id) == (1, 2)
     assert found.tokenizer.convert_ids_to_tokens([1, 96]) == ["<s>", "ab"]
 
 

@@ -52,7 +52,7 @@ ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_hea
 
 def written(path: Path, kind: gguf.GGMLQuantizationType) -> Any:
     """A tiny LLaMA in a GGUF file, its matrices in ``kind``; the model that it is made of."""
-    tokens = ["<unk>", "<s>", "</s>", *(chr(code) for code in range(33, 126)), "ab"]
+    tokens = ["<unk>", "<s>", "</s>", *(chr(code) for code in range(33, 126)), "ab", "cd"]
     config = transformers.LlamaConfig(
         **{
             **GROUPED,
@@ -76,8 +76,11 @@ def written(path: Path, kind: gguf.GGMLQuantizationType) -> Any:
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
-    writer.add_token_merges(["a b"])
+    writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
+    # transformers 4 takes a single one for a text
+    writer.add_token_merges(["a b", "c d"])
     writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
     for name, one in model.state_dict().items():
         values = one.numpy()
         for layer, heads in (("q_proj", 4), ("k_proj", 2)):

@@ -11,13 +11,14 @@ import transformers
 from depthbench.cli.app import execute
 from depthbench.errors import DepthbenchError
 from depthbench.probes.batch import Batch
+from depthbench.probes.hf_versions import cache_name
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.load import load
 from depthbench.probes.program import program_of
 from depthbench.probes.weights import hash_of
 from tests.probes.test_huggingface import ROWS, close, logits
 from tests.probes.test_pretrained import saved
-from tests.probes.tiny import FAMILIES, tiny
+from tests.probes.tiny import FAMILIES, since_5, tiny
 
 
 @torch.no_grad()
@@ -38,7 +39,7 @@ def test_a_smaller_model_is_the_program(family: str, tmp_path: Path) -> None:
     assert load(tmp_path / "small").facts.weights_hash == small.facts.weights_hash
     row = torch.tensor([ROWS[0]])
     cached = read(row[:, :-1], use_cache=True)
-    after = read(row[:, -1:], cache=cached.cache, use_cache=True)
+    after = read(row[:, -1:], use_cache=True, **{cache_name(): cached[cache_name()]})
     close(after.logits[0, -1], right[0, len(ROWS[0]) - 1], rtol=1e-4)
 
 
@@ -67,6 +68,7 @@ def test_the_command_leaves_its_facts_once(tmp_path: Path) -> None:
     assert files - {one.name for one in place.glob("*.json")} == {"prune.json"}
 
 
+@since_5
 def test_types_of_blocks_go_along() -> None:
     subject = HuggingFaceSubject(tiny("deepseek_v4"), "v4")
     small = subject.smaller([1, 2, 3])

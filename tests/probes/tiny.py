@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import transformers
+
+from depthbench.probes.hf_versions import before
 
 VOCAB = 99
 COMMON: dict[str, Any] = {
@@ -77,6 +80,9 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         word_embed_proj_dim=16,
     ),
 }
+since_5 = pytest.mark.skipif(before("5"), reason="transformers 4 does not have it")
+if before("5"):
+    del FAMILIES["deepseek_v4"]
 PARALLEL = {"gpt_neox", "phi", "cohere"}
 """Both branches read the same state."""
 

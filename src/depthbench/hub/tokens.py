@@ -40,6 +40,8 @@ def hub_tokenizer(coder: Tokenizer) -> "PreTrainedTokenizerBase":
             pad_token=name,
             padding_side="left",
             clean_up_tokenization_spaces=False,
+            # transformers 4 gives types of tokens as well, which no model of ours takes
+            model_input_names=["input_ids", "attention_mask"],
         )
 
 

@@ -3,7 +3,6 @@
 The module imports transformers, so it is imported by name alone; see `depthbench.hub`.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,10 +11,10 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     GenerationMixin,
-    PreTrainedConfig,
+    PretrainedConfig,
     PreTrainedModel,
 )
-from transformers.utils.generic import ModelOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from depthbench.errors import DepthbenchError
 from depthbench.hub.past import PastTokens, padding_of
@@ -25,12 +24,14 @@ from depthbench.nn.branch import Load
 from depthbench.nn.ends import OwnHead
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.nn.parameters import Parametrised, drawn
+from depthbench.probes.hf_versions import cache_name
 
 KIND = "depthbench"
 """``model_type`` in config.json."""
+CACHE = cache_name()
 
 
-class DepthBenchConfig(PreTrainedConfig):
+class DepthBenchConfig(PretrainedConfig):
     """``config.json`` of a model of ours.
 
     ``architecture`` is the whole resolved `ModelConfig`; sizes beside it are for readers and
@@ -38,7 +39,7 @@ class DepthBenchConfig(PreTrainedConfig):
     """
 
     model_type: ClassVar[str] = KIND
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["cache"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = [CACHE]
 
     def __init__(
         self,
@@ -83,16 +84,6 @@ def sizes_of(config: ModelConfig) -> dict[str, Any]:
         "head_dim": shape.head_dim,
         "tie_word_embeddings": config.backbone.tied_head,
     }
-
-
-@dataclass
-class CausalOutput(ModelOutput):
-    """What the forward gives; ``hidden_states`` as Hugging Face has them, the last one normed."""
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    cache: PastTokens | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class DepthBenchForCausalLM(PreTrainedModel, GenerationMixin):
@@ -142,13 +133,15 @@ class DepthBenchForCausalLM(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
-    ) -> CausalOutput | tuple[Any, ...]:
-        """Logits, and what else is asked for.
+        past_key_values: PastTokens | None = None,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits, and what else is asked for; the last of ``hidden_states`` is normed.
 
         ``labels`` are the tokens themselves, -100 where nothing is to be predicted; in training the
         loss has the routers' penalty with it. ``use_cache`` is off unless asked for, as
-        ``generate`` does, and gives no gradients.
+        ``generate`` does, and gives no gradients. ``past_key_values`` is ``cache`` by its old name.
         """
+        cache = past_key_values if cache is None else cache
         if input_ids is None or inputs_embeds is not None:
             raise DepthbenchError(
                 "inputs_embeds: designs read the tokens themselves. Give input_ids alone"
@@ -169,12 +162,15 @@ class DepthBenchForCausalLM(PreTrainedModel, GenerationMixin):
             logits = self._step(input_ids, cache, trace, logits_to_keep)
         else:
             logits = self._whole(input_ids, padding, trace, logits_to_keep, loads)
-        found = CausalOutput(
-            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch, loads),
-            logits=logits,
-            cache=cache,
-            hidden_states=None if trace is None else self._states(trace),
-        )
+        named: dict[str, Any] = {
+            "loss": None
+            if labels is None
+            else self._loss(logits, labels, num_items_in_batch, loads),
+            "logits": logits,
+            "hidden_states": None if trace is None else self._states(trace),
+            CACHE: cache,
+        }
+        found = CausalLMOutputWithPast(**named)
         wanted = _either(return_dict, self.config.return_dict)
         return found if wanted else found.to_tuple()
 
@@ -238,15 +234,18 @@ class DepthBenchForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         is_first_iteration: bool | None = False,
+        past_key_values: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """The tokens that the cache does not hold yet, and the mask of all."""
-        kwargs.pop("position_ids", None)
+        for known in ("position_ids", "cache_position"):
+            kwargs.pop(known, None)
+        cache = past_key_values if cache is None else cache
         seen = 0 if cache is None else cache.get_seq_length()
         return {
             "input_ids": input_ids[:, seen:],
             "attention_mask": attention_mask,
-            "cache": cache,
+            CACHE: cache,
             "inputs_embeds": inputs_embeds,
             **kwargs,
         }

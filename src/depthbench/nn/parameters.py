@@ -63,7 +63,7 @@ def _fill_constant(tensor: Tensor, _: torch.Generator, value: float) -> None:
 
 
 def _fill_values(tensor: Tensor, _: torch.Generator, numbers: Sequence[Any]) -> None:
-    tensor.copy_(torch.tensor(numbers, dtype=tensor.dtype))
+    tensor.copy_(torch.tensor(numbers, dtype=tensor.dtype, device=tensor.device))
 
 
 def _fill_normal_rows(

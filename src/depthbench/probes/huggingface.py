@@ -31,6 +31,7 @@ from depthbench.probes.hf_layout import Finish, Layout, layout_of, setting, thro
 from depthbench.probes.hf_prune import model_without, write_model
 from depthbench.probes.hf_record import Repeats, own_forward, recorded, silenced, state_of
 from depthbench.probes.hf_routers import no_routers, router_shares
+from depthbench.probes.hf_versions import experts_as_before, experts_in_turn
 from depthbench.probes.load import Parts
 from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
 from depthbench.probes.weights import check_finite, hash_of
@@ -90,13 +91,12 @@ class HuggingFaceSession(Session[Tensor]):
     @contextmanager
     def differentiable(self) -> Iterator[None]:
         # nor has the grouped product of experts a forward derivative
-        before = self.model.get_experts_implementation()
-        self.model.set_experts_implementation("eager")
+        kind = experts_in_turn(self.model)
         try:
             with super().differentiable():
                 yield
         finally:
-            self.model.set_experts_implementation(before)
+            experts_as_before(self.model, kind)
 
     def readout(self, state: Tensor) -> Float[Tensor, "n t d"]:
         return through(self.layout.before, state)

@@ -22,6 +22,7 @@ from depthbench.data.tokenizer import HUB, HUB_FILE
 from depthbench.errors import DepthbenchError
 from depthbench.probes.hf_layout import NAMING, setting
 from depthbench.probes.hf_quiet import EXTRA, quiet
+from depthbench.probes.hf_versions import mismatched, name_end, plain_experts
 from depthbench.probes.huggingface import HuggingFaceSubject
 from depthbench.probes.load import Opened, Parts
 from depthbench.probes.pretrained_text import coder_of, start_token, text_for
@@ -173,17 +174,14 @@ def model_at(place: Place, config: "PretrainedConfig", dtype: torch.dtype) -> tu
         given["use_safetensors"] = True
     if dtype == torch.float64:
         # the grouped product of experts knows no float64
-        given["experts_implementation"] = "eager"
+        given |= plain_experts()
     # a bar of the GGUF reader cannot be turned off
     bar = contextlib.nullcontext() if place.file is None else _to_nowhere()
     with _said(place, "the model", place.remedy(COPY_AGAIN)), bar:
         loaded: Any = AutoModelForCausalLM.from_pretrained(place.folder, **place.read, **given)
     model, info = loaded
     missing = sorted(info["missing_keys"])
-    missing += [
-        f"{name} (it holds {list(held)}, its config wants {list(wanted)})"
-        for name, held, wanted in sorted(info["mismatched_keys"])
-    ]
+    missing += mismatched(info)
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DepthbenchError(
@@ -205,7 +203,10 @@ def tokenizer_at(place: Place) -> Any:
     bar = contextlib.nullcontext() if place.file is None else _to_nowhere()
     remedy = place.remedy(f"Put the {HUB_FILE} that the model was trained with there")
     with _said(place, "its tokenizer", remedy), bar:
-        return AutoTokenizer.from_pretrained(place.folder, **place.read)
+        found = AutoTokenizer.from_pretrained(place.folder, **place.read)
+        if place.file is not None:
+            name_end(found, place.folder / place.file)
+        return found
 
 
 def _to_nowhere() -> Any:
