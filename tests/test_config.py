@@ -38,7 +38,7 @@ def test_unknown_key_inside_a_list_of_tables_names_the_keys_of_that_table() -> N
     sizes = {"layers": 1, "widht": 16, "heads": 2, "ffn": 24}
     text = study_refusal(shapes={"sizes": [sizes]})
     assert text.startswith("s.toml: unknown key 'shapes.sizes.0.widht', did you mean 'width'?")
-    assert text.endswith("Allowed: ffn, heads, kv_heads, layers, width (and 1 more)")
+    assert text.endswith("Allowed: ffn, head_width, heads, kv_heads, layers, width (and 1 more)")
 
 
 def test_a_missing_key_is_named() -> None:
