@@ -1,21 +1,17 @@
-"""Text under any program.
-
-The whole text runs again for every token: a cache holds one memory for each block, which a block
-that runs twice, or at another place, does not have.
-"""
+"""Text under any program: over a cache where the model has one for it, else anew for every token."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from depthbench.evals.score import end_of
 from depthbench.nn.generate import Sampling, choose
 from depthbench.probes.batch import Batch
 from depthbench.probes.program import Program
-from depthbench.probes.subject import Subject
+from depthbench.probes.subject import Decoder, Subject
 
 
 def generate_under(
@@ -27,13 +23,15 @@ def generate_under(
     sampling: Sampling | None = None,
     stop: int | None = None,
     vocab: int | None = None,
+    anew: bool = False,
 ) -> Int[Tensor, "t_and_new"]:
     """``tokens`` and up to ``count`` more, until ``stop``; see `depthbench.nn.generate.generate`.
 
-    Raises `DepthbenchError` for a text that the model cannot read.
+    ``anew`` computes the whole text for every token though there is a cache. Raises
+    `DepthbenchError` for a text that the model cannot read.
     """
     found = list(tokens)
-    for chosen in islice(stream(subject, program, tokens, sampling, vocab), count):
+    for chosen in islice(stream(subject, program, tokens, sampling, vocab, anew=anew), count):
         found.append(chosen)
         if chosen == stop:
             break
@@ -47,14 +45,32 @@ def stream(
     tokens: Sequence[int],
     sampling: Sampling | None = None,
     vocab: int | None = None,
+    *,
+    anew: bool = False,
 ) -> Iterator[int]:
     """One token after another behind ``tokens``, without end."""
     sampling = sampling or Sampling()
     generator = torch.Generator().manual_seed(sampling.seed)
-    found = list(tokens)
+    decoder = None if anew else subject.decoder(program)
+    if not isinstance(decoder, Decoder):
+        decoder = _Anew(subject, program)
+    read = list(tokens)
     while True:
-        session = subject.session(Batch.of_rows([found]))
-        hidden = session.readout(end_of(session, program))[:, -1]
-        chosen = int(choose(session.logits(hidden)[:, :vocab].cpu(), sampling, generator))
-        found.append(chosen)
+        logits = decoder.read(read)[None, :vocab].cpu()
+        chosen = int(choose(logits, sampling, generator))
+        read = [chosen]
         yield chosen
+
+
+class _Anew(Decoder):
+    """The whole row for every token."""
+
+    def __init__(self, subject: Subject, program: Program) -> None:
+        self.subject, self.program = subject, program
+        self.row: list[int] = []
+
+    def read(self, tokens: Sequence[int]) -> Float[Tensor, "v"]:
+        self.row += tokens
+        session = self.subject.session(Batch.of_rows([self.row]))
+        hidden = session.readout(end_of(session, self.program))[:, -1]
+        return session.logits(hidden)[0]

@@ -161,7 +161,7 @@ def _site(
     if context.cache is None:
         y, entry = _output(context, branch, x, route.depth)
     else:
-        memory = context.cache.branches[2 * block.number + side]
+        memory = context.cache.branch(2 * block.number + side, context.turn)
         y, entry = branch(x, context, route.depth, memory)
     if block.branch_factor != 1.0:
         y = y * block.branch_factor

@@ -78,6 +78,8 @@ class Context:
     past: int = 0
     """Positions before these tokens, in the cache."""
     cache: Cache | None = None
+    turn: int = 0
+    """Runs of the same block that came before in the cache's program."""
     mask: Bool[Tensor, "*rows t n"] | None = None
     """Which of the past and present positions a token sees; None where causality says it all."""
     starts: Int[Tensor, "b t"] | None = None

@@ -1,7 +1,8 @@
 """What a model keeps of the tokens that it has already seen."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -97,10 +98,20 @@ class Cache:
     """Number of tokens on the left of each sequence that are no text."""
     length: int = 0
     """Positions that are filled."""
+    program: Sequence[int] | None = None
+    """Blocks that run, in order; None for all."""
+    again: list[dict[int, Memory | None]] = field(default_factory=list)
+    """Of branches by site, for the second run of their block in ``program``, the third, …"""
+
+    def branch(self, site: int, turn: int) -> Memory | None:
+        """That of the branch at ``site``, of whose block ``turn`` runs came before."""
+        return self.again[turn - 1][site] if turn else self.branches[site]
 
     def memories(self) -> list[Memory]:
         """All of them."""
-        return [m for m in (*self.branches, *self.connections, self.design) if m is not None]
+        again = [memory for run in self.again for memory in run.values()]
+        every = (*self.branches, *again, *self.connections, self.design)
+        return [memory for memory in every if memory is not None]
 
     @property
     def bytes(self) -> int:

@@ -1,5 +1,7 @@
 """Continue token sequences with a model, one token at a time over its cache."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from pydantic import Field
@@ -36,21 +38,24 @@ def generate(
     padding: Int[Tensor, "b"] | None = None,
     stop: int | None = None,
     vocab: int | None = None,
+    program: Sequence[int] | None = None,
 ) -> Int[Tensor, "b t_and_new"]:
     """``tokens`` and up to ``count`` more for each sequence.
 
     ``padding`` counts the tokens on the left of each sequence that are no text. A sequence ends
     with the token ``stop``; what follows it is ``stop`` again, and when all have ended nothing more
-    is computed. ``vocab`` leaves out the rows that only pad the head. The same arguments give the
-    same tokens on the same machine.
+    is computed. ``vocab`` leaves out the rows that only pad the head. ``program`` names the blocks
+    that run. The same arguments give the same tokens on the same machine.
 
-    Raises `DepthbenchError` for an empty prompt or counts and ids that are out of range.
+    Raises `DepthbenchError` for an empty prompt, counts and ids that are out of range, and programs
+    that have no cache.
     """
     sampling = sampling or Sampling()
     _check(model, tokens, count, stop, vocab)
     check_padding(padding, *tokens.shape)
     generator = torch.Generator().manual_seed(sampling.seed)
-    cache = model.cache(len(tokens), tokens.shape[1] + min(count, AHEAD), padding=padding)
+    room = tokens.shape[1] + min(count, AHEAD)
+    cache = model.cache(len(tokens), room, padding=padding, program=program)
     found, ended, step = [tokens], torch.zeros(len(tokens), dtype=torch.bool), tokens
     for _ in range(count):
         if cache.length + step.shape[1] > cache.room.capacity:

@@ -1,6 +1,7 @@
 """The decoder: embedding, blocks, one final norm, a head, and a design in between."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -156,13 +157,14 @@ class Model(nn.Module):
     ) -> Float[Tensor, "b t_or_1 v"]:
         """Logits of the next ``t`` tokens of sequences whose earlier tokens ``cache`` holds.
 
-        They equal `forward`'s on the whole sequences. ``last`` leaves all positions but the last
-        out of the head; ``trace`` collects as in `forward`. Raises
+        They equal `forward`'s on the whole sequences, under the cache's program. ``last`` leaves
+        all positions but the last out of the head; ``trace`` collects as in `forward`. Raises
         `DepthbenchError` if the cache has no room for them.
         """
         self._fits(tokens, cache)
         context = self._context(tokens, cache.cos, cache.sin, padding=cache.padding, cache=cache)
-        hidden = self._hidden(tokens, context, range(self.config.shape.layers), None, trace)
+        order = range(self.config.shape.layers) if cache.program is None else cache.program
+        hidden = self._hidden(tokens, context, order, None, trace)
         cache.length += tokens.shape[1]
         return self.head(hidden[:, -1:] if last else hidden, self.embed.weight)
 
@@ -202,17 +204,21 @@ class Model(nn.Module):
         *,
         padding: Int[Tensor, "b"] | None = None,
         dtype: torch.dtype | None = None,
+        program: Sequence[int] | None = None,
     ) -> Cache:
         """An empty cache for ``batch`` sequences of up to ``capacity`` positions.
 
         ``padding`` counts the tokens on the left of each sequence that are no text; ``dtype`` is
-        that of keys and values, the weights' unless given.
+        that of keys and values, the weights' unless given; ``program`` names the blocks to run.
+        Raises `DepthbenchError` for a program that `no_cache` refuses.
         """
+        if program is not None and (reason := self.no_cache(program)):
+            raise DepthbenchError(f"{reason}. Run forward over the whole sequence instead")
         weight = self.embed.weight
         room = Room(batch, capacity, weight.device, dtype or weight.dtype, self.config.marks)
         room.check()
         check_padding(padding, batch, capacity)
-        sites = list(self.sites())
+        sites, runs = list(self.sites()), Counter(program or ())
         return Cache(
             room,
             *self._rotary(capacity),
@@ -220,6 +226,28 @@ class Model(nn.Module):
             connections=[connection.new_memory(room) for _, _, connection in sites],
             design=self.design.new_memory(room),
             padding=padding,
+            program=program,
+            again=[
+                {site: one.new_memory(room) for site, one, _ in sites if runs[site // 2] > turn}
+                for turn in range(1, max(runs.values(), default=1))
+            ],
+        )
+
+    def no_cache(self, program: Sequence[int]) -> str | None:
+        """Why ``program`` cannot be decoded over a cache; None where it can.
+
+        Every run of a branch has a memory of its own, but what a connection keeps of earlier
+        tokens is kept once.
+        """
+        repeated = [block for block, runs in Counter(self._checked(program)).items() if runs > 1]
+        weight = self.embed.weight
+        room = Room(1, 1, weight.device, weight.dtype, self.config.marks)
+        keeps = any(one.new_memory(room) is not None for _, _, one in self.sites())
+        if not repeated or not keeps:
+            return None
+        return (
+            f"block {repeated[0]} runs more than once, and design "
+            f"'{label_of(self.config.design)}' keeps earlier tokens at its sites once"
         )
 
     def grow(self, cache: Cache, capacity: int) -> None:
@@ -242,15 +270,16 @@ class Model(nn.Module):
         state = self.design.open(self.embed(tokens), context)
         if trace is not None:
             trace.depth_states.append(self.design.depth_state(state))
-        for place, number in zip(places(order), order, strict=True):
+        for place, number, turn in zip(places(order), order, turns(order), strict=True):
             state = self.design.enter(state, place)
+            own = context if turn == 0 else replace(context, turn=turn)
             if self.packs_states:
                 # a sharded block must see all that its gradients come back through
-                state, loads = unpack(self.blocks[number](pack(state), context, tap, trace))
+                state, loads = unpack(self.blocks[number](pack(state), own, tap, trace))
                 if context.loads is not None:
                     context.loads.extend(loads)
             else:
-                state = self.blocks[number](state, context, tap, trace)
+                state = self.blocks[number](state, own, tap, trace)
             if trace is not None:
                 trace.depth_states.append(self.design.depth_state(state))
         hidden = self.final_norm(self.design.readout(state))
@@ -353,3 +382,8 @@ def places(program: Sequence[int]) -> list[int]:
     if all(b > a for a, b in itertools.pairwise(program)):
         return list(program)
     return list(range(len(program)))
+
+
+def turns(program: Sequence[int]) -> list[int]:
+    """How often the block of each place of a program ran before."""
+    return [list(program[:place]).count(block) for place, block in enumerate(program)]

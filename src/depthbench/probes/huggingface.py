@@ -33,7 +33,8 @@ from depthbench.probes.hf_record import Repeats, own_forward, recorded, silenced
 from depthbench.probes.hf_routers import no_routers, router_shares
 from depthbench.probes.hf_versions import experts_as_before, experts_in_turn
 from depthbench.probes.load import Parts
-from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
+from depthbench.probes.program import plain
+from depthbench.probes.subject import Call, Decoder, Session, Subject, SubjectFacts
 from depthbench.probes.weights import check_finite, hash_of
 
 if TYPE_CHECKING:
@@ -134,6 +135,22 @@ class HuggingFaceSession(Session[Tensor]):
 
 
 @final
+class HuggingFaceDecoder(Decoder):
+    """One row, by the model's own forward and cache."""
+
+    def __init__(self, model: "PreTrainedModel") -> None:
+        self.model = model
+        self.past: Any = None
+
+    @torch.no_grad()
+    def read(self, tokens: Sequence[int]) -> Float[Tensor, "v"]:
+        row = torch.tensor([list(tokens)], device=next(self.model.parameters()).device)
+        out: Any = self.model(input_ids=row, cache=self.past, use_cache=True)
+        self.past = out.cache
+        return out.logits[0, -1]
+
+
+@final
 class HuggingFaceSubject(Subject):
     """A decoder-only model of transformers."""
 
@@ -205,6 +222,11 @@ class HuggingFaceSubject(Subject):
 
     def no_routers(self) -> str | None:
         return no_routers(self.layout.blocks)
+
+    def decoder(self, program: Sequence[Call]) -> Decoder | str:
+        if tuple(program) != plain(self.layers):
+            return f"the cache of {type(self.model).__name__} counts its blocks in order"
+        return HuggingFaceDecoder(self.model)
 
     def smaller(self, kept: Sequence[int]) -> "HuggingFaceSubject":
         names, facts = self.layout.names, self.facts

@@ -18,11 +18,13 @@ from depthbench.files import write_atomic
 from depthbench.hub.olmo_core import write_olmo_core
 from depthbench.nn.block import Block, Trace
 from depthbench.nn.branch import Context
+from depthbench.nn.cache import Cache
+from depthbench.nn.generate import AHEAD
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model
 from depthbench.probes.batch import Batch, repeated
 from depthbench.probes.states import form_of, joined, size_of, taken
-from depthbench.probes.subject import Call, Session, Subject, SubjectFacts
+from depthbench.probes.subject import Call, Decoder, Session, Subject, SubjectFacts
 from depthbench.probes.weights import check_finite, hash_of
 from depthbench.train.checkpoint import save
 from depthbench.train.config import TrialConfig
@@ -127,6 +129,31 @@ class OwnSession(Session[Any]):
             assert tokens is not None
             self.contexts[copies] = self.model.context(tokens, padding)
         return self.contexts[copies]
+
+
+@final
+class OwnDecoder(Decoder):
+    """One row of one of our models."""
+
+    def __init__(self, model: Model, program: Sequence[int]) -> None:
+        self.model, self.program = model, program
+        self.cache: Cache | None = None
+
+    @torch.no_grad()
+    def read(self, tokens: Sequence[int]) -> Float[Tensor, "v"]:
+        rest = list(tokens)
+        mark = self.model.config.marks.document
+        if self.model.documents_apart and mark in rest:
+            # its last document is as if it ran alone
+            rest = rest[len(rest) - 1 - rest[::-1].index(mark) :]
+            self.cache = None
+        if self.cache is None:
+            self.cache = self.model.cache(1, len(rest) + AHEAD, program=self.program)
+        needed = self.cache.length + len(rest)
+        if needed > self.cache.room.capacity:
+            self.model.grow(self.cache, max(needed, 2 * self.cache.room.capacity))
+        row = torch.tensor([rest], device=self.model.embed.weight.device)
+        return self.model.step(row, self.cache, last=True)[0, -1]
 
 
 def loads_of(model: Model, tokens: Int[Tensor, "b t"]) -> dict[int, Float[Tensor, "experts"]]:
@@ -266,6 +293,12 @@ class OwnSubject(Subject):
 
     def session(self, batch: Batch) -> OwnSession:
         return OwnSession(self.model, batch.to(self.device))
+
+    def decoder(self, program: Sequence[Call]) -> Decoder | str:
+        if any(call.part != "block" or call.silent for call in program):
+            return "parts of its blocks run apart, without a cache"
+        order = [call.block for call in program]
+        return self.model.no_cache(order) or OwnDecoder(self.model, order)
 
     @property
     def stream_names(self) -> tuple[str, ...]:

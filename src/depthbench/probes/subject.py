@@ -145,6 +145,14 @@ class Session(ABC, Generic[S]):
         """By the model's own forward: what the plain program is held against."""
 
 
+class Decoder(ABC):
+    """One row that grows, over a cache."""
+
+    @abstractmethod
+    def read(self, tokens: Sequence[int]) -> Float[Tensor, "v"]:
+        """Logits behind ``tokens``, which stand behind all that was read before."""
+
+
 class Subject(ABC):
     """A model that probes can look into. Nothing that it does changes the model."""
 
@@ -177,6 +185,10 @@ class Subject(ABC):
     def no_routers(self) -> str | None:
         """Why there is no router whose choices can be read; None where there is one."""
         return "the model has no router that can be read"
+
+    def decoder(self, program: Sequence[Call]) -> Decoder | str:
+        """What reads a new row under ``program``; in words why there is no cache for it."""
+        return "its blocks are run one by one, without a cache"
 
     @property
     @abstractmethod
