@@ -179,7 +179,7 @@ def test_a_block_less_changes_the_loss(root: Path) -> None:
     ("given", "words"),
     [
         (["--lm-eval", "local_quizz"], "no such task"),
-        (["--limit", "3"], "are for --lm-eval"),
+        (["--limit", "3"], "is for --lm-eval"),
     ],
 )
 def test_bad_input(

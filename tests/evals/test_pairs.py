@@ -57,8 +57,8 @@ def test_where_the_answer_begins() -> None:
     coder = train_bpe([[text]], 258)
     merged = coder.encode(Document("pair", b"ab")).ids.tolist()
     assert len(merged) == 1
-    apart = tokens_of(Pair(1, "a", "b"), "apart", coder, "here")
-    together = tokens_of(Pair(1, "a", "b"), "together", coder, "here")
+    apart = tokens_of(Pair("here", "a", "b"), "apart", coder)
+    together = tokens_of(Pair("here", "a", "b"), "together", coder)
     single = [coder.encode(Document("letter", letter)).ids.tolist() for letter in (b"a", b"b")]
     assert apart == (single[0], single[1], 1)
     assert together == ([], merged, 2)

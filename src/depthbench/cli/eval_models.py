@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from depthbench.cli import eval_options as opt
 from depthbench.cli.console import wide_console
 from depthbench.cli.edits import Program, Repeat, Skip, Swap
 from depthbench.cli.options import (
@@ -28,6 +29,7 @@ from depthbench.cli.options import (
 )
 from depthbench.cli.probe import count_of, progress_of, say_on
 from depthbench.cli.targets import Target, targets
+from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError
 from depthbench.evals.accuracy import measure_task
 from depthbench.evals.domains import DomainConfig, measure_domains
@@ -35,6 +37,7 @@ from depthbench.evals.measure import Machinery
 from depthbench.evals.pairs import PairsConfig, measure_pairs
 from depthbench.evals.programs import Asked, edits_of
 from depthbench.evals.result import FILE, FOLDER, Evaluation, Measured, merged
+from depthbench.evals.sets import SetsConfig, measure_sets
 from depthbench.evals.sweep import Sweep, sweeps_of
 from depthbench.evals.windows import WindowConfig
 from depthbench.machine import prepare_process
@@ -50,15 +53,22 @@ depthbench eval runs/run --data novels/ --data code/ --length 1024 --stride 512
 
 depthbench eval smollm2.gguf --pairs questions.jsonl --skip 10
 
+depthbench eval runs/run --set gsm8k,humaneval --limit 200
+
 depthbench eval runs/run --sweep skip
 
 depthbench eval models/llama --lm-eval my_quiz --include-path tasks/
 
 depthbench eval tasks --task khop --designs prenorm,hc --depths 2,8
 """
+MODEL = (
+    "A run, trial or study of ours, a Hugging Face folder or name, a .gguf file, or an OLMo-core "
+    "checkpoint."
+)
 WIDE = 110
 WINDOWS = WindowConfig.model_fields
 PAIRS = PairsConfig.model_fields
+Settings = TypeVar("Settings", bound=Frozen)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Wanted:
 
     domains: DomainConfig | None
     pairs: PairsConfig | None
+    sets: SetsConfig | None
     task: bool
     harness: "HarnessConfig | None"
     edits: Asked
@@ -75,69 +86,28 @@ class Wanted:
 
 
 def models(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A run, trial or study of ours, a Hugging Face folder or name, a .gguf file, or "
-            "an OLMo-core checkpoint.",
-        ),
-    ],
-    data: Annotated[
-        list[str] | None,
-        typer.Option("--data", help="A file or folder of text, one domain each; repeatable."),
-    ] = None,
-    pairs: Annotated[
-        list[str] | None,
-        typer.Option("--pairs", help="JSONL of prompts and answers; repeatable."),
-    ] = None,
-    length: Annotated[int, typer.Option("--length", min=2, help="Tokens of a row.")] = WINDOWS[
-        "length"
-    ].default,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            "--stride", min=1, help="Tokens from row to row; half of --length unless given."
-        ),
-    ] = None,
-    bos: Annotated[
-        str,
-        typer.Option("--bos", help="Token that begins a text: always, document or never."),
-    ] = WINDOWS["bos"].default,
-    tokens: Annotated[
-        str, typer.Option("--tokens", help="Tokens of each domain at most: 4096, 64k, 1M.")
-    ] = "64k",
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)],
+    data: opt.Texts = None,
+    pairs: opt.PairFiles = None,
+    sets: opt.Sets = None,
+    length: opt.RowLength = WINDOWS["length"].default,
+    stride: opt.Stride = None,
+    bos: opt.BosPolicy = WINDOWS["bos"].default,
+    tokens: opt.Most = "64k",
     text_field: TextField = "text",
-    prompt_field: Annotated[
-        str, typer.Option("--prompt-field", help="Key of the prompt in --pairs.")
-    ] = PAIRS["prompt"].default,
-    answer_field: Annotated[
-        str, typer.Option("--answer-field", help="Key of the answer in --pairs.")
-    ] = PAIRS["answer"].default,
-    join: Annotated[
-        str, typer.Option("--join", help="Tokenise prompt and answer apart or together.")
-    ] = PAIRS["join"].default,
-    task: Annotated[
-        bool, typer.Option("--task", help="The questions of the task that it was trained on.")
-    ] = False,
-    lm_eval: Annotated[
-        list[str] | None,
-        typer.Option("--lm-eval", help="A task of the lm-evaluation-harness; repeatable."),
-    ] = None,
-    include_path: Annotated[
-        str | None, typer.Option("--include-path", help="Folder of --lm-eval tasks of your own.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Questions of each --lm-eval task.")
-    ] = None,
+    prompt_field: opt.PromptField = PAIRS["prompt"].default,
+    answer_field: opt.AnswerField = PAIRS["answer"].default,
+    join: opt.Join = PAIRS["join"].default,
+    task: opt.OwnTask = False,
+    lm_eval: opt.HarnessTasks = None,
+    include_path: opt.IncludePath = None,
+    limit: opt.Limit = None,
     skip: Skip = None,
     swap: Swap = None,
     repeat: Repeat = None,
     program: Program = None,
-    sweep: Annotated[
-        str | None, typer.Option("--sweep", help="Every block in turn: skip, swap or repeat.")
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows that run together.")] = 8,
+    sweep: opt.Sweep = None,
+    batch: opt.Rows = 8,
     out: Results = None,
     blocks: Blocks = None,
     norm: FinalNorm = None,
@@ -149,41 +119,39 @@ def models(
 ) -> None:
     """Measure a model on text, answers and tasks, as it is or with its blocks rearranged."""
     prepare_process()
+    join_of = {"join": join, "bos": bos}
     windows = {"length": length, "stride": stride, "bos": bos}
-    text = {
-        "paths": tuple(data or ()),
-        "text_field": text_field,
-        "tokens": count_of(tokens),
-        "windows": windows,
-    }
-    sets = {
-        "files": tuple(pairs or ()),
-        "prompt": prompt_field,
-        "answer": answer_field,
-        "join": join,
-        "bos": bos,
-    }
-    changes = {
-        "skip": skip,
-        "swap": swap,
-        "repeat": repeat,
-        "program": program,
-        "sweep": sweep,
-    }
+    text = {"paths": tuple(data or ()), "text_field": text_field, "windows": windows}
+    files = {"files": tuple(pairs or ()), "prompt": prompt_field, "answer": answer_field}
+    names = tuple(one.strip() for given in sets or () for one in given.split(","))
+    edits = {"skip": skip, "swap": swap, "repeat": repeat, "program": program, "sweep": sweep}
+    named = bool(pairs or sets or task or lm_eval)
     wanted = Wanted(
-        DomainConfig.parse(text, "eval") if data or not (pairs or task or lm_eval) else None,
-        PairsConfig.parse(sets, "eval") if pairs else None,
+        None if named and not data else _parsed(DomainConfig, text | {"tokens": count_of(tokens)}),
+        _parsed(PairsConfig, files | join_of) if pairs else None,
+        _parsed(SetsConfig, {"sets": names, "limit": limit} | join_of) if sets else None,
         task,
-        _harness(lm_eval, include_path, limit),
-        Asked.parse(changes, "eval"),
+        _harness(lm_eval, include_path, limit, with_sets=bool(sets)),
+        _parsed(Asked, edits),
         batch,
         seed,
     )
     parts = Parts(blocks=blocks, norm=norm, head=head)
     opening: dict[str, Any] = {"device": device, "dtype": dtype, "parts": parts}
+    _evaluate([model], wanted, out, opening, as_json)
+
+
+def _parsed(kind: type[Settings], given: dict[str, Any]) -> Settings:
+    return kind.parse(given, "eval")
+
+
+def _evaluate(
+    models: list[str], wanted: Wanted, out: Path | None, opening: dict[str, Any], as_json: bool
+) -> None:
+    sweep = wanted.edits.sweep
     found: list[tuple[Evaluation, Target]] = []
     pages: list[Path] = []
-    for target in list(targets([model], out, FOLDER)):
+    for target in list(targets(models, out, FOLDER)):
         evaluation, sweeps = _one(target, wanted, partial(open_model, target.source, **opening))
         found.append((evaluation, target))
         if sweep is not None:
@@ -222,6 +190,8 @@ def _measured(machinery: Machinery, reader: Reader, wanted: Wanted) -> Iterator[
         yield from measure_domains(machinery, reader, wanted.domains)
     if wanted.pairs is not None:
         yield from measure_pairs(machinery, reader, wanted.pairs)
+    if wanted.sets is not None:
+        yield from measure_sets(machinery, reader, wanted.sets)
     if wanted.task:
         yield from measure_task(machinery, reader.dataset)
     if wanted.harness is not None:
@@ -231,12 +201,16 @@ def _measured(machinery: Machinery, reader: Reader, wanted: Wanted) -> Iterator[
 
 
 def _harness(
-    tasks: list[str] | None, include_path: str | None, limit: int | None
+    tasks: list[str] | None, include_path: str | None, limit: int | None, *, with_sets: bool
 ) -> "HarnessConfig | None":
     """Raises `DepthbenchError` where lm-eval is not installed."""
     if not tasks:
-        if include_path is not None or limit is not None:
-            raise DepthbenchError("--include-path and --limit are for --lm-eval TASK. Name a task")
+        if include_path is not None:
+            raise DepthbenchError("--include-path is for --lm-eval TASK. Name a task")
+        if limit is not None and not with_sets:
+            raise DepthbenchError(
+                "--limit is for --lm-eval TASK and --set NAME. Name one; --tokens limits text"
+            )
         return None
     if importlib.util.find_spec("lm_eval") is None:
         raise DepthbenchError(

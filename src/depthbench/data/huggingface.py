@@ -15,6 +15,23 @@ from depthbench.errors import DepthbenchError, nearest
 SPLIT = "train"
 
 
+def library(what: str) -> Any:
+    """The package ``datasets``, made quiet; raises `DepthbenchError` that ``what`` needs it."""
+    try:
+        import datasets
+    except ImportError:
+        raise DepthbenchError(
+            f"{what} needs the package datasets, which is not installed. Run pip install "
+            "'depthbench[data]', or name files of your own"
+        ) from None
+    import huggingface_hub
+
+    datasets.utils.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    huggingface_hub.logging.set_verbosity_error()
+    return datasets
+
+
 @final
 class Streamed(Input):
     """``hf:NAME[:SUBSET[:SPLIT]]``; rows come in the dataset's order."""
@@ -66,18 +83,7 @@ class Streamed(Input):
         return Drawn((source,), held, {"rows": rows.state_dict(), "number": number})
 
     def _found(self) -> Any:
-        try:
-            import datasets
-        except ImportError:
-            raise DepthbenchError(
-                f"paths: '{self.given}' needs the package datasets, which is not installed. "
-                "Run pip install 'depthbench[data]', or name files of your own"
-            ) from None
-        import huggingface_hub
-
-        datasets.utils.logging.set_verbosity_error()
-        datasets.disable_progress_bars()
-        huggingface_hub.logging.set_verbosity_error()
+        datasets = library(f"paths: '{self.given}'")
         with self._said():
             return datasets.load_dataset_builder(self.path, self.subset)
 

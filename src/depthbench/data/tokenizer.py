@@ -163,6 +163,11 @@ class FileTokenizer:
         ends = _sentence_ends(inner, byte_level, document)
         return cls(inner, name, description, text, vocab, document, table, ends)
 
+    @property
+    def tokens(self) -> int:
+        """One more than the largest id in its file: `vocab`, unless `document` is a new id."""
+        return 1 + max(self.inner.get_vocab(with_added_tokens=True).values())
+
     def encode(self, document: Document) -> Encoded:
         return self.encode_many([document])[0]
 

@@ -38,6 +38,7 @@ def measure_domains(
     Raises `DepthbenchError` for text that is missing or cannot be read, and for rows that are
     longer than the model reads.
     """
+    check_vocabulary(reader)
     check_length(reader, config.windows.length)
     bos = bos_of(reader, config.windows)
     found = [
@@ -72,6 +73,36 @@ def check_length(reader: Reader, length: int) -> None:
             f"length = {length}: the model has {reader.longest} positions. Ask for at most as many "
             f"with --length {reader.longest}"
         )
+
+
+def check_vocabulary(reader: Reader) -> None:
+    """Raise `DepthbenchError` for a tokenizer with more tokens than the model has rows."""
+    if reader.known is not None and reader.known > reader.words:
+        raise DepthbenchError(
+            f"the tokenizer has {reader.known} tokens, but the model's embedding has "
+            f"{reader.words} rows: they do not belong together. Put the tokenizer that the model "
+            "was trained with beside it, or give the embedding rows for its new tokens"
+        )
+
+
+def policy_of(reader: Reader) -> dict[str, Any]:
+    """What every policy says of the tokenizer and of rows that are no token."""
+    return {"tokenizer": reader.coder.description, "rows_left_out": _left_out(reader)}
+
+
+def notes_of(reader: Reader) -> list[str]:
+    """That rows of the head are left out of the softmax, where some are."""
+    count = _left_out(reader)
+    if not count:
+        return []
+    return [
+        f"the head has {count} rows more than the tokenizer has tokens ({reader.known}): they are "
+        "left out of the softmax"
+    ]
+
+
+def _left_out(reader: Reader) -> int:
+    return 0 if reader.known is None else reader.words - reader.known
 
 
 def _pieces(reader: Reader, config: DomainConfig) -> dict[str, Iterator[Piece]]:
@@ -111,10 +142,12 @@ def _rows(
         raise DepthbenchError(f"domain '{name}' holds no token to score. Give more text")
     check_words(windows, reader)
     notes = [] if exact else ["the tokenizer does not keep text byte for byte: no bits per byte"]
+    notes += notes_of(reader)
     if cut:
         notes.append(f"the first {config.tokens} tokens of the text alone")
     counts = {"bytes_read": read} if exact else {}
-    return Rows("domain", name, windows, _policy(config, bos, reader), exact, counts, tuple(notes))
+    policy, known = _policy(config, bos, reader), reader.known
+    return Rows("domain", name, windows, policy, exact, counts, tuple(notes), known)
 
 
 def check_words(windows: list[Window], reader: Reader) -> None:
@@ -135,7 +168,7 @@ def _policy(config: DomainConfig, bos: int | None, reader: Reader) -> dict[str, 
         "bos": windows.bos,
         "bos_token": bos,
         "tokens": config.tokens,
-        "tokenizer": reader.coder.description,
+        **policy_of(reader),
     }
 
 
@@ -151,4 +184,5 @@ def _together(found: list[Rows]) -> Rows:
     exact = all(one.bytes_known for one in found)
     counts = {"bytes_read": sum(one.counts["bytes_read"] for one in found)} if exact else {}
     notes = tuple(dict.fromkeys(chain.from_iterable(one.notes for one in found)))
-    return Rows("domain", "all domains", windows, found[0].policy, exact, counts, notes)
+    first = found[0]
+    return Rows("domain", "all domains", windows, first.policy, exact, counts, notes, first.known)

@@ -1,4 +1,4 @@
-"""Text under any program: over a cache where the model has one for it, else anew for every token."""
+"""Text under any program: over a cache where there is one for it, else anew for every token."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice

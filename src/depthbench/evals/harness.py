@@ -19,6 +19,7 @@ from depthbench.config import Frozen, digest_of
 from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.evals.accuracy import Z
+from depthbench.evals.domains import check_vocabulary
 from depthbench.evals.generate import stream
 from depthbench.evals.measure import Machinery
 from depthbench.evals.programs import Asked, Edit, edits_of
@@ -81,6 +82,9 @@ class DepthbenchLM(TemplateLM):
         self.edit = edit or edits_of(Asked.parse(asked, "model_args"), model.layers)[0]
         self.rows = int(batch_size or 8)
         self.max_length = int(max_length or reader.longest or LONGEST)
+        check_vocabulary(reader)
+        self.notes: dict[str, None] = {}
+        """What was done otherwise than asked for, once each."""
 
     @property
     def eot_token_id(self) -> int:
@@ -165,7 +169,11 @@ class DepthbenchLM(TemplateLM):
         tokens = self.tok_encode(context)[-room:] or [self.prefix_token_id]
         new: list[int] = []
         said = ""
-        for token in stream(self.subject, self.edit.program, tokens, sampling):
+        anew = self.subject.decoder(self.edit.program)
+        if isinstance(anew, str):
+            self.notes[f"text is computed anew for every token: {anew}"] = None
+        program, known = self.edit.program, self.reader.known
+        for token in stream(self.subject, program, tokens, sampling, known):
             if token == self.eot_token_id:
                 break
             new.append(token)
@@ -226,6 +234,8 @@ def _measured(
         "length": lm.max_length,
         "prefix_token": lm.prefix_token_id,
         "tokenizer": lm.tokenizer_name,
+        # the harness's own models predict every row of the head
+        "rows_left_out": 0,
     }
     return Measured(
         kind="lm_eval",
@@ -236,6 +246,7 @@ def _measured(
         data_hash=digest_of(read),
         counts={"questions": len(samples)},
         numbers=tuple(_numbers(found["results"][name])),
+        notes=tuple(lm.notes),
         machine=describe(str(subject.device), subject.dtype),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )

@@ -31,6 +31,8 @@ class Rows:
     bytes_known: bool = True
     counts: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    known: int | None = None
+    """Rows of the head that are tokens; those behind them are left out of the softmax."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def measure(machinery: Machinery, rows: Rows, numbers: Numbers) -> Iterator[Meas
         [edit.program for edit in edits],
         machinery.batch,
         left=machinery.left,
+        known=rows.known,
         progress=lambda done, total: machinery.hear(rows.name, done, total),
     )
     machine = describe(str(subject.device), subject.dtype)

@@ -13,7 +13,14 @@ from depthbench.config import Frozen
 from depthbench.data.sources import Document
 from depthbench.data.tokenizer import Tokenizer
 from depthbench.errors import DepthbenchError, nearest
-from depthbench.evals.domains import bos_of, check_length, check_words
+from depthbench.evals.domains import (
+    bos_of,
+    check_length,
+    check_vocabulary,
+    check_words,
+    notes_of,
+    policy_of,
+)
 from depthbench.evals.measure import Machinery, Rows, losses, measure
 from depthbench.evals.result import Measured
 from depthbench.evals.score import Scores
@@ -24,15 +31,9 @@ from depthbench.probes.reader import Reader
 from depthbench.probes.result import Number
 
 
-class PairsConfig(Frozen):
-    """Which sets, and how prompt and answer become one row."""
+class JoinConfig(Frozen):
+    """How prompt and answer become one row."""
 
-    files: tuple[str, ...] = Field(min_length=1)
-    """JSONL files, one pair a line."""
-    prompt: str = Field(default="prompt", min_length=1)
-    """Key of the prompt."""
-    answer: str = Field(default="answer", min_length=1)
-    """Key of the answer."""
     join: Literal["apart", "together"] = "apart"
     """``apart``: prompt and answer are tokenised each alone, as a model sees them that answers.
     ``together``: as one text; the answer begins with the first token that reaches beyond the
@@ -44,10 +45,22 @@ class PairsConfig(Frozen):
     beginning."""
 
 
-class Pair(NamedTuple):
-    """One line of a file."""
+class PairsConfig(JoinConfig):
+    """Which files, and how their pairs become rows."""
 
-    line: int
+    files: tuple[str, ...] = Field(min_length=1)
+    """JSONL files, one pair a line."""
+    prompt: str = Field(default="prompt", min_length=1)
+    """Key of the prompt."""
+    answer: str = Field(default="answer", min_length=1)
+    """Key of the answer."""
+
+
+class Pair(NamedTuple):
+    """A question with its answer."""
+
+    where: str
+    """File and line, or set and row."""
     prompt: str
     answer: str
 
@@ -57,14 +70,15 @@ def measure_pairs(machinery: Machinery, reader: Reader, config: PairsConfig) -> 
 
     Raises `DepthbenchError` for a line that is no pair, and for an answer that does not fit.
     """
-    if config.length is not None:
-        check_length(reader, config.length)
-    bos = bos_of(reader, WindowConfig(bos=config.bos))
-    found = [_rows(name, config, bos, reader) for name in config.files]
+    found: list[Rows] = []
+    for name in config.files:
+        pairs = read_pairs(name, config.prompt, config.answer)
+        policy = {"files": [name]}
+        found.append(rows_of_pairs(Path(name).stem, pairs, config, reader, policy))
     if len(found) > 1:
         found.append(_together(found))
     for rows in found:
-        yield from measure(machinery, rows, _numbers)
+        yield from measure(machinery, rows, answer_losses)
 
 
 def read_pairs(given: str, prompt: str, answer: str) -> list[Pair]:
@@ -103,27 +117,36 @@ def _pair(given: str, number: int, line: str, fields: tuple[str, str]) -> Pair:
         values.append(record[name])
     if not values[1]:
         raise DepthbenchError(f"{where}: the answer is empty. Remove that line")
-    return Pair(number, *values)
+    return Pair(f"{given} line {number}", *values)
 
 
-def _rows(given: str, config: PairsConfig, bos: int | None, reader: Reader) -> Rows:
+def rows_of_pairs(
+    name: str, pairs: Sequence[Pair], config: JoinConfig, reader: Reader, policy: dict[str, Any]
+) -> Rows:
+    """One row a pair, whose answer alone is scored; ``policy`` says where the pairs are from.
+
+    Raises `DepthbenchError` for an answer that does not fit.
+    """
+    check_vocabulary(reader)
+    if config.length is not None:
+        check_length(reader, config.length)
+    bos = bos_of(reader, WindowConfig(bos=config.bos))
     longest = config.length or reader.longest
     windows: list[Window] = []
     shortened, exact = 0, True
-    for number, pair in enumerate(read_pairs(given, config.prompt, config.answer)):
-        where = f"{given} line {pair.line}"
-        prompt, answer, size = tokens_of(pair, config.join, reader.coder, where)
+    for number, pair in enumerate(pairs):
+        prompt, answer, size = tokens_of(pair, config.join, reader.coder)
         front = [] if bos is None else [bos]
         if not front and not prompt:
             raise DepthbenchError(
-                f"{where}: the prompt is empty and bos = never, so nothing stands in front of the "
-                "answer. Use --bos document"
+                f"{pair.where}: the prompt is empty and bos = never, so nothing stands in front of "
+                "the answer. Use --bos document"
             )
         room = math.inf if longest is None else longest - len(front) - len(answer)
         if room < (not front):
             raise DepthbenchError(
-                f"{where}: the answer has {len(answer)} tokens, but a row has {longest}. Shorten "
-                "it, or remove that line"
+                f"{pair.where}: the answer has {len(answer)} tokens, but a row has {longest}. "
+                "Shorten it, or remove that line"
             )
         if len(prompt) > room:
             shortened += 1
@@ -135,24 +158,19 @@ def _rows(given: str, config: PairsConfig, bos: int | None, reader: Reader) -> R
     notes = [] if exact else ["the tokenizer does not keep text byte for byte: no bits per byte"]
     if shortened:
         notes.append(f"{shortened} prompts are longer than a row: their beginning is left out")
-    policy = config.resolved() | {
-        "files": [given],
-        "length": longest,
-        "bos_token": bos,
-        "tokenizer": reader.coder.description,
-    }
+    policy = config.resolved() | policy | {"length": longest, "bos_token": bos}
+    policy |= policy_of(reader)
     counts = {"pairs": len(windows), "shortened": shortened}
-    return Rows("pairs", Path(given).stem, windows, policy, exact, counts, tuple(notes))
+    notes += notes_of(reader)
+    return Rows("pairs", name, windows, policy, exact, counts, tuple(notes), reader.known)
 
 
-def tokens_of(
-    pair: Pair, join: str, coder: Tokenizer, where: str
-) -> tuple[list[int], list[int], int | None]:
+def tokens_of(pair: Pair, join: str, coder: Tokenizer) -> tuple[list[int], list[int], int | None]:
     """Tokens of the prompt, of the answer, and the answer's bytes; None where they are not known.
 
     Raises `DepthbenchError` where ``together`` cannot tell where the answer begins.
     """
-    before, after = pair.prompt.encode(), pair.answer.encode()
+    before, after, where = pair.prompt.encode(), pair.answer.encode(), pair.where
     if join == "apart":
         prompt, _ = _coded(before, coder, where)
         answer, size = _coded(after, coder, where)
@@ -179,7 +197,7 @@ def _coded(data: bytes, coder: Tokenizer, where: str) -> tuple[list[int], list[i
     return found.ids.tolist(), found.sizes.tolist()
 
 
-def _numbers(rows: Rows, scores: Scores, program: int, seed: int) -> tuple[Number, ...]:
+def answer_losses(rows: Rows, scores: Scores, program: int, seed: int) -> tuple[Number, ...]:
     """Of answers' tokens together, and of answers as wholes."""
     nats, greedy = scores.nats[program], scores.greedy[program].astype(np.float64)
     count = len(nats)
@@ -211,4 +229,4 @@ def _together(found: Sequence[Rows]) -> Rows:
     policy["files"] = [name for one in found for name in one.policy["files"]]
     counts = {name: sum(one.counts[name] for one in found) for name in ("pairs", "shortened")}
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-    return Rows("pairs", "all pairs", windows, policy, exact, counts, notes)
+    return Rows("pairs", "all pairs", windows, policy, exact, counts, notes, found[0].known)

@@ -40,11 +40,13 @@ def scores_of(
     rows: int,
     *,
     left: bool = False,
+    known: int | None = None,
     progress: Progress = lambda *_: None,
 ) -> Scores:
     """Scores of ``windows``, ``rows`` at a time, padded on the right or ``left``.
 
-    Programs share the calls that they begin with. Rows of like length lie in one batch.
+    Programs share the calls that they begin with. Rows of like length lie in one batch. Only the
+    first ``known`` rows of the head are predicted; None = all.
     """
     shape = (len(programs), len(windows))
     nats, greedy = np.zeros(shape), np.zeros(shape, bool)
@@ -58,7 +60,7 @@ def scores_of(
         where = _scored(session.batch, [windows[number].first for number in chosen])
         targets = aims.tokens.to(where.device)[where]
         for program, state in _ends(session, programs):
-            found = _of_rows(session, session.readout(state), where, targets)
+            found = _of_rows(session, session.readout(state), where, targets, known)
             nats[program, chosen], greedy[program, chosen] = found
         progress(min(start + rows, len(order)), len(order))
     return Scores(nats, greedy)
@@ -87,11 +89,11 @@ def _scored(batch: Batch, firsts: Sequence[int]) -> Bool[Tensor, "b t"]:
 
 
 def _of_rows(
-    session: Session[Any], hidden: Tensor, where: Tensor, targets: Tensor
+    session: Session[Any], hidden: Tensor, where: Tensor, targets: Tensor, known: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     losses, right = [], []
     for part, wanted in chunks(session, hidden[where], targets):
-        logits = at_least_float32(session.logits(part))
+        logits = at_least_float32(session.logits(part)[..., :known])
         losses.append(functional.cross_entropy(logits, wanted, reduction="none"))
         right.append(logits.argmax(-1) == wanted)
     nats = torch.zeros(where.shape, dtype=torch.float64, device=where.device)

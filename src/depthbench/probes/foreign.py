@@ -10,7 +10,7 @@ from depthbench.data.tokenizer import HUB, HUB_FILE, read
 from depthbench.errors import DepthbenchError
 from depthbench.files import user_path
 from depthbench.hub.olmo_core import is_olmo_core, read_olmo_core
-from depthbench.hub.own_folder import is_own, notes_in, read_own
+from depthbench.hub.own_folder import is_own, notes_in, read_own, words_in
 from depthbench.probes.load import KINDS, Opened, Parts
 from depthbench.probes.own import HubForm, OlmoForm, OwnSubject
 from depthbench.probes.pretrained import NAME, Place, model_type_of, of_hub, open_pretrained
@@ -42,7 +42,8 @@ def open_foreign(source: str, device: str, dtype: torch.dtype, parts: Parts) -> 
             notes.append(APART)
         subject = OwnSubject(model.to(device), source, notes, HubForm(place.folder))
         own = (tokenizer, source, subject.facts.vocab)
-        return Opened(subject, partial(_own_text, *own), partial(_own_reader, *own))
+        reads = partial(_own_reader, *own, known=words_in(place.folder))
+        return Opened(subject, partial(_own_text, *own), reads)
     return open_pretrained(place, device, dtype, parts)
 
 
@@ -50,9 +51,12 @@ def _own_text(tokenizer: Any, source: str, words: int, asked: TextConfig) -> Tex
     return text_for(asked, _there(tokenizer, source), source, None, words)
 
 
-def _own_reader(tokenizer: Any, source: str, words: int) -> Reader:
+def _own_reader(tokenizer: Any, source: str, words: int, known: int | None) -> Reader:
     coder = coder_of(_there(tokenizer, source), source)
-    return Reader(coder, partial(start_token, tokenizer, source=source), None, words)
+    start = partial(start_token, tokenizer, source=source)
+    # a document token that its data gave it need not be in the tokenizer's own file
+    known = max(coder.tokens, known or words)
+    return Reader(coder, start, None, words, known=known)
 
 
 def _there(tokenizer: Any, source: str) -> Any:
@@ -79,7 +83,7 @@ def _olmo_reader(folder: Path, words: int) -> Reader:
         )
     coder = read(folder / HUB_FILE)
     start = lambda policy: coder.document if policy == "always" else None  # noqa: E731
-    return Reader(coder, start, None, words)
+    return Reader(coder, start, None, words, known=coder.tokens)
 
 
 def place_of(source: str) -> Place:

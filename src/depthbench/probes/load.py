@@ -128,4 +128,4 @@ def _reader(config: TrialConfig, words: int) -> Reader:
     dataset = find_dataset(config.data_hash, default_cache())
     coder = dataset.tokenizer()
     start = lambda policy: None if policy == "never" else coder.document  # noqa: E731
-    return Reader(coder, start, None, words, coder.document, dataset)
+    return Reader(coder, start, None, words, coder.document, coder.vocab, dataset)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float, Int
@@ -18,7 +18,6 @@ from depthbench.files import write_atomic
 from depthbench.hub.olmo_core import write_olmo_core
 from depthbench.nn.block import Block, Trace
 from depthbench.nn.branch import Context
-from depthbench.nn.cache import Cache
 from depthbench.nn.generate import AHEAD
 from depthbench.nn.kernels import plain_kernels
 from depthbench.nn.model import Model
@@ -28,6 +27,9 @@ from depthbench.probes.subject import Call, Decoder, Session, Subject, SubjectFa
 from depthbench.probes.weights import check_finite, hash_of
 from depthbench.train.checkpoint import save
 from depthbench.train.config import TrialConfig
+
+if TYPE_CHECKING:
+    from depthbench.nn.cache import Cache
 
 
 @final

@@ -96,7 +96,7 @@ def _reader(place: Place, longest: int | None, words: int) -> Reader:
         tokenizer = tokenizer_at(place)
     start = partial(start_token, tokenizer, source=place.given)
     coder, end = coder_of(tokenizer, place.given), tokenizer.eos_token_id
-    return Reader(coder, start, longest, words, end)
+    return Reader(coder, start, longest, words, end, coder.tokens)
 
 
 def _text(place: Place, longest: int | None, words: int, asked: Any) -> Any:

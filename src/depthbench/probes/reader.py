@@ -17,8 +17,10 @@ class Reader:
     longest: int | None
     """Tokens of a row at most; None = any number."""
     words: int
-    """Tokens that the model knows."""
+    """Rows of the model's embedding."""
     end: int | None = None
     """The token that ends a text."""
+    known: int | None = None
+    """Tokens that the tokenizer has: rows of the head behind them only pad it; None = all."""
     dataset: Dataset | None = None
     """What the model was trained on, where that is known."""
