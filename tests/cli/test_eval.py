@@ -1,11 +1,14 @@
 """`depthbench eval` and `depthbench generate` under programs, on a trained run."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from depthbench.cli.app import execute
+from depthbench.train.load import load_trial
 from tests.small import TRAIN, write_text
 
 Capture = pytest.CaptureFixture[str]
@@ -55,6 +58,63 @@ def test_own_text_own_results(root: Path, capsys: Capture) -> None:
     assert kept["subject"] == first["subject"]
 
 
+TWENTY = b"\xffdepth \xc3( is \xe2\x82! 20."
+"""Bytes of which some are no UTF-8."""
+
+
+@pytest.mark.parametrize("bos", ["document", "always", "never"])
+@torch.no_grad()
+def test_29_30_31_twenty_tokens_by_hand(root: Path, bos: str, capsys: Capture) -> None:
+    """CASES 29 to 31: what stands in front, the shift, and bytes that add up to the file's size.
+
+    One softmax a token, each from the model's own forward on what stands before it.
+    """
+    (root / "raw.txt").write_bytes(TWENTY)
+    given = ("--data", root / "raw.txt", "--bos", bos, "--length", 12, "--stride", 5)
+    [found] = answered(capsys, root / "runs" / "run", *given)["measured"]
+    model = load_trial(root / "runs" / "run")[0].eval()
+    ids = [256, *TWENTY] if bos == "document" else list(TWENTY)
+    front = [256] if bos == "always" else []
+    hand = 0.0
+    for place in range(0 if front else 1, len(ids)):
+        begin = 0
+        while begin + 12 - len(front) <= place:
+            begin += 5
+        logits = model(torch.tensor([[*front, *ids[begin:place]]]))[0, -1].double()
+        hand += float(logits.exp().sum().log() - logits[ids[place]])
+    scored = 20 if bos != "never" else 19
+    assert found["counts"]["tokens"] == found["counts"]["bytes"] == scored
+    assert found["counts"]["bytes_read"] == (root / "raw.txt").stat().st_size == 20
+    nats, bits = found["numbers"]
+    assert (nats["name"], bits["name"]) == ("nats_per_token", "bits_per_byte")
+    assert nats["value"] == pytest.approx(hand / scored, rel=1e-5)
+    assert bits["value"] == pytest.approx(hand / math.log(2) / scored, rel=1e-5)
+    assert found["policy"]["bos"] == bos
+    assert found["policy"]["bos_token"] == (None if bos == "never" else 256)
+
+
+def test_batches_of_one_and_eight_agree(root: Path, capsys: Capture) -> None:
+    run, values = root / "runs" / "run", []
+    for batch in (1, 8):
+        given = ("--data", root / "words.txt", "--length", 24, "--stride", 7, "--tokens", 300)
+        [found] = answered(capsys, run, *given, "--batch", batch)["measured"]
+        values.append([one["value"] for one in found["numbers"]])
+    assert values[1] == pytest.approx(values[0], rel=1e-6)
+
+
+def test_a_published_set_from_a_copy(root: Path, capsys: Capture) -> None:
+    row = {"question": "How deep?", "answer": "Two"}
+    (root / "copy.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    pair = {"prompt": "Question: How deep?\nAnswer:", "answer": " Two"}
+    (root / "same.jsonl").write_text(json.dumps(pair), encoding="utf-8")
+    run = root / "runs" / "run"
+    [by_name] = answered(capsys, run, "--set", f"gsm8k={root / 'copy.jsonl'}")["measured"]
+    [by_hand] = answered(capsys, run, "--pairs", root / "same.jsonl")["measured"]
+    assert by_name["numbers"] == by_hand["numbers"]
+    assert by_name["data_hash"] == by_hand["data_hash"]
+    assert (by_name["name"], by_name["policy"]["sets"]) == ("gsm8k", ["gsm8k"])
+
+
 def test_pairs_and_text_together(root: Path, capsys: Capture) -> None:
     fields = ("--prompt-field", "q", "--answer-field", "a")
     files = ("--data", root / "words.txt", "--pairs", root / "set.jsonl")
@@ -93,6 +153,9 @@ def test_text_under_a_program(root: Path, capsys: Capture) -> None:
         (["--bos", "once"], "bos = 'once'"),
         (["--pairs", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         (["--data", "nowhere"], "no file or folder nowhere"),
+        (["--set", "humanevil"], "unknown set 'humanevil', did you mean 'humaneval'"),
+        (["--set", "gsm8k,mpbb"], "unknown set 'mpbb', did you mean 'mbpp'"),
+        (["--limit", "3"], "is for --lm-eval TASK and --set NAME"),
     ],
 )
 def test_bad_input_in_one_line(root: Path, given: list[str], words: str, capsys: Capture) -> None:

@@ -1,9 +1,14 @@
 """Models and readers for the tests of evaluations."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
+import transformers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 from depthbench.check.subject import random_model
 from depthbench.data.tokenizer import ByteTokenizer
@@ -16,6 +21,7 @@ from depthbench.probes.own import OwnSubject
 from depthbench.probes.program import plain
 from depthbench.probes.reader import Reader
 from depthbench.shapes import Shape
+from tests.probes.tiny import GROUPED, random_of
 
 
 def bytes_model(design: Any = "prenorm", layers: int = 4, seed: int = 0) -> Model:
@@ -39,6 +45,24 @@ def machinery_of(model: Model, edits: Sequence[Edit] = (), **settings: Any) -> M
     subject = OwnSubject(model, "test")
     every = list(edits) or [Edit("plain", plain(subject.layers))]
     return Machinery(subject, every, **settings)
+
+
+def byte_llama(folder: Path, rows: int, **changes: Any) -> Any:
+    """A tiny LLaMA of ``rows`` rows, written beside a tokenizer of 259 tokens over bytes."""
+    words = {sign: n + 3 for n, sign in enumerate(sorted(ByteLevel.alphabet()))}
+    words |= {"<pad>": 0, "<s>": 1, "</s>": 2}
+    inner = tokenizers.Tokenizer(BPE(vocab=words, merges=[]))
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens(["<pad>", "<s>", "</s>"])
+    coder = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+    coder.save_pretrained(folder)
+    settings = GROUPED | {"vocab_size": rows, "max_position_embeddings": 48} | changes
+    model = random_of(transformers.LlamaConfig(**settings))
+    model.save_pretrained(folder)
+    return model.eval()
 
 
 @torch.no_grad()

@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 import torch
 import transformers
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
 from depthbench.cli.app import execute
-from tests.probes.tiny import GROUPED, random_of
+from tests.evals.small import byte_llama
 
 pytest.importorskip("lm_eval")
 
@@ -66,18 +63,7 @@ metric_list:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny LLaMA over bytes with its tokenizer, and three tasks with their data."""
     folder = tmp_path_factory.mktemp("harness")
-    words = {sign: n + 3 for n, sign in enumerate(sorted(ByteLevel.alphabet()))}
-    words |= {"<pad>": 0, "<s>": 1, "</s>": 2}
-    inner = tokenizers.Tokenizer(BPE(vocab=words, merges=[]))
-    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    inner.add_special_tokens(["<pad>", "<s>", "</s>"])
-    coder = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
-    )
-    coder.save_pretrained(folder / "llama")
-    settings = GROUPED | {"vocab_size": 259, "max_position_embeddings": 48}
-    random_of(transformers.LlamaConfig(**settings)).save_pretrained(folder / "llama")
+    byte_llama(folder / "llama", 259)
     quiz = [
         {"question": f"what is {n}?", "choices": [f"word {n}", "no", "naïve"], "answer": n % 3}
         for n in range(9)

@@ -174,12 +174,17 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["note"]
 
 
-def test_a_tied_matrix_is_saved_once(tmp_path: Path) -> None:
+def test_a_tied_matrix_is_saved_once_and_tied_again(tmp_path: Path) -> None:
+    """CASES 40."""
     from safetensors.torch import load_file
 
     export_llama(Model.build(config_of("prenorm", GQA, tied_head=True), 0), tmp_path / "x")
     names = load_file(tmp_path / "x" / "model.safetensors").keys()
     assert "lm_head.weight" not in names
+    with quiet():
+        llama: Any = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "x")
+    assert llama.lm_head.weight.data_ptr() == llama.model.embed_tokens.weight.data_ptr()
+    assert import_llama(str(tmp_path / "x")).model.config.backbone.tied_head
     assert json.loads((tmp_path / "x" / "config.json").read_text())["tie_word_embeddings"] is True
 
 

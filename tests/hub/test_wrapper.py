@@ -50,7 +50,7 @@ def opened(folder: Path, **given: Any) -> Any:
 @torch.no_grad()
 @pytest.mark.parametrize("design", REGISTRY)
 def test_every_design_is_saved_and_opened_as_it_was(design: str, tmp_path: Path) -> None:
-    """Built on the meta device and filled from the file: every value, and every logit, equal."""
+    """CASES 9: built on meta and filled from the file, every value and every logit is equal."""
     model, tokens = wrapped(design), tokens_of(GQA, 2, 9)
     model.save_pretrained(tmp_path)
     again = opened(tmp_path)
@@ -66,6 +66,7 @@ def test_every_design_is_saved_and_opened_as_it_was(design: str, tmp_path: Path)
 @torch.no_grad()
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_every_choice_is_in_the_config(backbone: dict[str, Any], tmp_path: Path) -> None:
+    """CASES 40 with it: a tied matrix is one parameter before and after, and one tensor saved."""
     model = wrapped("prenorm", rope_base=500.0, norm_eps=1e-3, **backbone)
     model.save_pretrained(tmp_path)
     again, tokens = opened(tmp_path), tokens_of(GQA, 2, 9)
@@ -73,18 +74,24 @@ def test_every_choice_is_in_the_config(backbone: dict[str, Any], tmp_path: Path)
     assert torch.equal(again(tokens).logits, model.model(tokens))
     written = json.loads((tmp_path / "config.json").read_text())
     assert written["architecture"] == model.model.config.resolved()
-    assert written["num_hidden_layers"], written["num_key_value_heads"] == (3, 2)
+    assert (written["num_hidden_layers"], written["num_key_value_heads"]) == (3, 2)
     tied = backbone.get("tied_head", False)
     # transformers 4 leaves out what it takes for granted
     assert written.get("tie_word_embeddings", True) is tied
-    names = load_file(tmp_path / "model.safetensors").keys()
-    assert ("model.head.weight" in names) is not tied
+    saved = load_file(tmp_path / "model.safetensors")
+    assert ("model.head.weight" in saved) is not tied
+    sizes = [sum(one.numel() for one in m.parameters()) for m in (model, again)]
+    assert sizes == [sum(one.numel() for one in saved.values())] * 2
+    again.model.embed.weight[98] = 0
+    # token 98 is not read, so only a tied head can make this 0
+    assert (again(tokens[tokens != 98][None]).logits[..., 98] == 0).all() == tied
 
 
 @pytest.mark.parametrize("design", ["prenorm", "hc", "attnres", "mhc"])
 def test_a_fresh_one_and_what_files_lack_start_as_the_seed_says(
     design: str, tmp_path: Path
 ) -> None:
+    """CASES 10: no parameter is forgotten, on the way through meta either."""
     choices = config_of(design, GQA)
     right = Model.build(choices, 5).state_dict()
     fresh = DepthBenchForCausalLM(DepthBenchConfig(architecture=choices.resolved(), seed=5))
@@ -180,6 +187,7 @@ def test_a_conversation_goes_on_from_its_cache() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("design", ["prenorm", "hc", "attnres", "resi_dual"])
 def test_hidden_states_end_with_the_normed_one(design: str) -> None:
+    """CASES 18: the last is normed already, and no norm is put on it again."""
     model, tokens = wrapped(design), tokens_of(GQA, 2, 6)
     out = model(tokens, output_hidden_states=True)
     assert len(out.hidden_states) == GQA.layers + 1
@@ -215,7 +223,7 @@ def _last(model: Any, tokens: Tensor) -> Tensor:
 
 
 def test_the_loss_is_that_of_shifted_labels() -> None:
-    """Against a sum over tokens by hand; -100 predicts nothing, rows that pad the head neither."""
+    """CASES 30, 39: a sum over tokens by hand; -100 and rows that pad the head predict nothing."""
     model, tokens = wrapped(), tokens_of(GQA, 2, 8)
     model.config.words = 90
     labels = (tokens % 90).clone()
@@ -233,6 +241,21 @@ def test_the_loss_is_that_of_shifted_labels() -> None:
     assert out.loss.item() == pytest.approx(total / count, rel=1e-5)
     summed = model(tokens, labels=labels, num_items_in_batch=24).loss.item()
     assert summed == pytest.approx(total / 24, rel=1e-5)
+
+
+@pytest.mark.parametrize("design", ["prenorm", "hc", "mhc", "attnres", "cascade"])
+def test_every_parameter_of_one_that_was_opened_learns(design: str, tmp_path: Path) -> None:
+    """CASES 10: each has a gradient, the same as before it was saved."""
+    model, tokens = wrapped(design), tokens_of(GQA, 2, 8)
+    model.save_pretrained(tmp_path)
+    again = opened(tmp_path).train()
+    for found in (model.train(), again):
+        found(tokens, labels=tokens).loss.backward()
+    right = {name: one.grad for name, one in model.named_parameters()}
+    for name, one in again.named_parameters():
+        assert one.grad is not None, name
+        assert one.grad.abs().max() > 0, name
+        assert torch.equal(one.grad, right[name])
 
 
 def test_routers_add_their_penalty_in_training_alone() -> None:
