@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +176,63 @@ def test_bad_input(
     given = [*given, "--include-path", str(root / "tasks")]
     assert execute(["eval", str(root / "llama"), *given, "--out", str(root / "bad")]) == 2
     assert words in capsys.readouterr().err
+
+
+def command(root: Path, *given: str) -> "subprocess.CompletedProcess[str]":
+    """A command line of the harness, offline, in the folder of the tasks."""
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(root / "cache")}
+    return subprocess.run(
+        [sys.executable, "-m", *given], cwd=root, env=env, capture_output=True, text=True
+    )
+
+
+def test_the_command_line_gives_what_hf_gives(root: Path) -> None:
+    """``lm_eval --model depthbench`` and ``--model hf``, each in a process of its own."""
+    tasks = ["--tasks", "local_quiz", "local_text", "--include_path", "tasks"]
+    ours, theirs = "depthbench.evals.harness run --model depthbench", "lm_eval run --model hf"
+    found: list[dict[str, Any]] = []
+    for line, model in ((ours, "model=llama"), (theirs, "pretrained=llama,dtype=float32")):
+        name = line.split()[-1]
+        given = [*line.split(), "--model_args", model, *tasks, "--output_path", name]
+        ran = command(root, *given)
+        assert ran.returncode == 0, ran.stderr
+        [path] = (root / name).rglob("results*.json")
+        found.append(json.loads(path.read_text(encoding="utf-8"))["results"])
+    for task in ("local_quiz", "local_text"):
+        numbers = [
+            {key: value for key, value in one[task].items() if isinstance(value, float)}
+            for one in found
+        ]
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)
+        assert len(numbers[0]) > 2
+
+
+def test_the_command_line_says_what_is_wrong(root: Path) -> None:
+    line = "depthbench.evals.harness run --model depthbench --model_args model=llama,skip=9"
+    ran = command(root, *line.split(), "--tasks", "local_quiz", "--include_path", "tasks")
+    assert ran.returncode == 2
+    last = ran.stderr.strip().splitlines()[-1]
+    assert last == "depthbench: block 9 is not there: the model has blocks 0 to 3"
+    assert "Traceback" not in ran.stderr
+
+
+def test_text_under_a_program_with_and_without_a_cache(root: Path) -> None:
+    """A family of others has no cache for it; the same weights as a model of ours have."""
+    from lm_eval.api.instance import Instance
+
+    from depthbench.evals.harness import DepthbenchLM
+    from depthbench.hub.llama_in import import_llama
+    from depthbench.hub.own_folder import write_own
+
+    came = import_llama(str(root / "llama"))
+    write_own(came.model, root / "own", came.tokenizer)
+    settings = {"until": ["\n"], "max_gen_toks": 12}
+    asked = [Instance("generate_until", {}, (text, settings), 0) for text in ("ab", "depth ")]
+    theirs = DepthbenchLM(str(root / "llama"), skip="1", max_length=48)
+    ours = DepthbenchLM(str(root / "own"), skip="1", max_length=48)
+    assert ours.generate_until(asked) == theirs.generate_until(asked)
+    assert list(theirs.notes) == [
+        "text is computed anew for every token: the cache of LlamaForCausalLM counts its blocks in "
+        "order"
+    ]
+    assert not ours.notes

@@ -5,6 +5,8 @@ is its own command with the model known.
 """
 
 import importlib.metadata
+import logging
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, final
@@ -34,8 +36,11 @@ from depthbench.probes.result import Number
 from depthbench.probes.subject import Subject
 
 NAME = "depthbench"
+LOG = logging.getLogger(__name__)
 LONGEST = 2048
 """Tokens of a row of a model that reads any number, as the harness has it."""
+UNTOLD = "cuda:0"
+"""Device of the harness's command where it is told none: the CPU where there is no such device."""
 NEW = 256
 """Tokens of an answer unless its task says otherwise, as the harness has it."""
 
@@ -74,7 +79,9 @@ class DepthbenchLM(TemplateLM):
         """
         super().__init__()
         if isinstance(model, str):
-            opened = open_model(model, device=device or "cpu", dtype=dtype)
+            place = "auto" if device == UNTOLD else device or "cpu"
+            opened = open_model(model, device=place, dtype=dtype)
+            LOG.info("depthbench: %s on %s", model, opened.subject.device)
             model, reader = opened.subject, opened.reader()
         assert reader is not None
         asked = {name: str(value).replace("+", ",") for name, value in changes.items()}
@@ -275,7 +282,11 @@ def main() -> None:
     from lm_eval.__main__ import cli_evaluate
 
     register()
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except DepthbenchError as error:
+        print(f"depthbench: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 if __name__ == "__main__":
