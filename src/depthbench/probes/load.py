@@ -16,6 +16,7 @@ from depthbench.probes.own import OwnSubject, TrialForm
 from depthbench.probes.reader import Reader
 from depthbench.probes.subject import Subject
 from depthbench.probes.text import Text, TextConfig, text_of_dataset, text_of_files
+from depthbench.probes.weights import hash_of
 from depthbench.train.config import TrialConfig
 from depthbench.train.load import load_trial
 
@@ -85,6 +86,15 @@ def open_model(
     from depthbench.probes.foreign import open_foreign
 
     return open_foreign(str(source), place, kind, named)
+
+
+def hash_of_trial(folder: Path, dtype: str) -> str:
+    """What results name the weights of the trial's last checkpoint by, in ``dtype``.
+
+    Raises `DepthbenchError` where they are not there.
+    """
+    model, _ = load_trial(folder)
+    return hash_of(model.to(DTYPES[dtype]))
 
 
 def folder_of(source: str) -> Path:

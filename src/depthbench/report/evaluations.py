@@ -7,6 +7,7 @@ from pathlib import Path
 from depthbench.errors import DepthbenchError
 from depthbench.evals.programs import PLAIN
 from depthbench.evals.result import FILE, FOLDER, Evaluation, Kind, Measured, read_evaluation
+from depthbench.probes.load import DTYPES, hash_of_trial
 from depthbench.probes.result import Number
 from depthbench.study.store import Row
 
@@ -76,7 +77,7 @@ class EvaluatedStudy:
 def evaluated_study(folder: Path, rows: Sequence[Row]) -> EvaluatedStudy | None:
     """What lies under ``results`` of the study in ``folder``; None if nothing does.
 
-    What cannot be read, or is of no trial of the study, is left out and named.
+    What cannot be read, or is not of the weights of a trial of the study, is left out and named.
     """
     paths = sorted((folder / FOLDER).glob(f"*/{FILE}"))
     if not paths:
@@ -90,11 +91,33 @@ def evaluated_study(folder: Path, rows: Sequence[Row]) -> EvaluatedStudy | None:
             remarks.append(f"{FOLDER}/{path.parent.name} is of no trial of this study: left out.")
             continue
         try:
-            trials.append(EvaluatedTrial(row, read_evaluation(path)))
+            evaluation = read_evaluation(path)
         except DepthbenchError as error:
             remarks.append(f"{error}.")
+            continue
+        fits, remark = _of_trial(folder, row, evaluation)
+        if remark:
+            remarks.append(remark)
+        if fits:
+            trials.append(EvaluatedTrial(row, evaluation))
     trials.sort(key=lambda one: (-one.row.shape.aspect_ratio, one.row.label, one.row.seed))
     return EvaluatedStudy(tuple(trials), tuple(remarks))
+
+
+def _of_trial(folder: Path, row: Row, evaluation: Evaluation) -> tuple[bool, str]:
+    """Whether it is of the trial's weights as they are, and what is to be said of that."""
+    name = f"{row.label}, {row.shape.layers} layers, seed {row.seed} (trial {row.id})"
+    dtypes = {one.machine.dtype for one in evaluation.measured} & DTYPES.keys()
+    try:
+        hashes = {hash_of_trial(folder / "trials" / row.id, one) for one in dtypes}
+    except DepthbenchError as error:
+        return True, f"{name}: whether its evaluations are of its weights is not known: {error}."
+    if not dtypes or evaluation.subject.weights_hash in hashes:
+        return True, ""
+    return False, (
+        f"{name}: its evaluations are of other weights than its last checkpoint: left out. "
+        "Evaluate the trial again."
+    )
 
 
 def _numbers(evaluation: Evaluation, kind: Kind) -> dict[str, Number]:

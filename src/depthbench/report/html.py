@@ -16,6 +16,8 @@ from plotly.offline import get_plotlyjs
 from depthbench.files import write_atomic
 from depthbench.report import facts, health, study_probes
 from depthbench.report.aspect_plot import choices
+from depthbench.report.domain_figure import domain_plot, write_domain_figure
+from depthbench.report.domain_lines import domains_of
 from depthbench.report.figures import write_figures
 from depthbench.report.health_plots import health_figures, shown_signals
 from depthbench.report.interactive import all_labels, interactive
@@ -58,7 +60,15 @@ def write_report(
     files = ReportFiles(
         html=target / "report.html",
         verdict=target / "verdict.json",
-        figures=write_figures(study, target / "figures", published),
+        figures=[
+            *write_figures(study, target / "figures", published),
+            *write_domain_figure(
+                study.domain_lines,
+                marks(all_labels(study, with_published=False)),
+                target / "figures",
+                f"{study.name}: loss by domain",
+            ),
+        ],
     )
     write_atomic(files.verdict, json.dumps(study.verdict.resolved(), indent=2) + "\n")
     write_atomic(files.html, render(study, published, target))
@@ -78,7 +88,7 @@ def render(
     figures = interactive(study, with_published) | health_figures(study.courses, style)
     return render_page(
         "template.html",
-        figures | probed.figures,
+        figures | probed.figures | domain_plot(study.domain_lines, style),
         style,
         live=live,
         maps=linked_maps(models),
@@ -95,6 +105,7 @@ def render(
         depths=depths(study.verdict),
         panels=panels(study),
         domains=facts.domains(study.rows),
+        evaluated_domains=domains_of(study.domain_lines),
         facts=facts,
         health=health,
         signals=shown_signals(study.courses),

@@ -9,6 +9,7 @@ from pathlib import Path
 from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import read_lines
+from depthbench.report.domain_lines import DomainLine, domain_lines
 from depthbench.report.evaluations import EvaluatedStudy, evaluated_study
 from depthbench.report.health import Course, Watched, courses, watched
 from depthbench.report.serving import Served, read_served
@@ -62,6 +63,8 @@ class StudyData:
     """None where no streams are diagnosed."""
     serving: Served | None
     """None where nobody has asked what its models cost to serve."""
+    domain_lines: list[DomainLine]
+    """Loss by domain against the aspect ratio; empty where none is evaluated."""
 
 
 class Published(Frozen):
@@ -104,6 +107,7 @@ def load(folder: Path) -> StudyData:
         )
     verdict = judge(rows)
     on_curve = _on_curve(rows, verdict)
+    evaluations = evaluated_study(folder, rows)
     return StudyData(
         name=resolved.study.name,
         title=resolved.study.title,
@@ -116,9 +120,10 @@ def load(folder: Path) -> StudyData:
         watched=watched(store, rows),
         courses=courses(store, rows, verdict),
         probes=probed_study(folder, rows),
-        evaluations=evaluated_study(folder, rows),
+        evaluations=evaluations,
         streams=diagnosed_study(folder, rows),
         serving=read_served(folder),
+        domain_lines=domain_lines(evaluations, verdict),
     )
 
 

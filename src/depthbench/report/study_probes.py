@@ -7,15 +7,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from depthbench.errors import DepthbenchError
-from depthbench.probes.load import DTYPES
+from depthbench.probes.load import DTYPES, hash_of_trial
 from depthbench.probes.result import ProbeResult
 from depthbench.probes.run import read_result
 from depthbench.probes.study import FOLDER, chosen_trials
-from depthbench.probes.weights import hash_of
 from depthbench.report.probe_groups import Cell, Probed, numbers, shown
 from depthbench.study.store import Row
 from depthbench.study.words import listed
-from depthbench.train.load import load_trial
 
 VERDICT = "depth"
 PAGE = "report.html"
@@ -139,7 +137,7 @@ def _results(folder: Path, row: Row, name: str, remarks: list[str]) -> list[Prob
     if not found:
         return []
     try:
-        hashes = {one: _weights(folder / "trials" / row.id, one) for one in _dtypes(found)}
+        hashes = {one: hash_of_trial(folder / "trials" / row.id, one) for one in _dtypes(found)}
     except DepthbenchError as error:
         remarks.append(f"{name}: whether its probes are of its weights is not known: {error}.")
         return found
@@ -154,9 +152,3 @@ def _results(folder: Path, row: Row, name: str, remarks: list[str]) -> list[Prob
 
 def _dtypes(results: Sequence[ProbeResult]) -> list[str]:
     return [one for one in dict.fromkeys(r.machine.dtype for r in results) if one in DTYPES]
-
-
-def _weights(trial: Path, dtype: str) -> str:
-    """As probes name the weights of a trial's last checkpoint."""
-    model, _ = load_trial(trial)
-    return hash_of(model.to(DTYPES[dtype]))
