@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError
 from depthbench.evals.domains import DomainConfig, measure_domains
+from depthbench.evals.measure import Machinery
 from depthbench.evals.programs import Asked, edits_of
 from depthbench.evals.windows import WindowConfig, windows_of
+from depthbench.probes.load import open_model
 from tests.evals.small import bytes_model, loss_at, machinery_of, reader_of
+from tests.probes.test_gguf import real, smollm
 
 TEXTS = {"one": "depth is not width, naïve café", "two": "a stream\n", "six": "token " * 7}
 
@@ -170,3 +175,44 @@ def test_a_tokenizer_without_a_token_for_it_is_refused(folder: Path) -> None:
         list(measure_domains(machinery, bare, config_of(folder / "words", length=8)))
     with pytest.raises(DepthbenchError, match="length = 9: the model has 8 positions"):
         list(measure_domains(machinery, bare, config_of(folder / "words", length=9)))
+
+
+@real
+@pytest.mark.slow
+def test_a_real_model_over_windows_batches_and_padding(tmp_path: Path) -> None:
+    """SmolLM2: one forward of transformers a token; batches of 1 and 8, padded on either side."""
+    path = smollm()
+    assert path is not None
+    texts = [
+        "The capital of France is Paris, and the capital of Germany is Berlin.",
+        "colorless green ideas sleep furiously the of and to",
+        "Zwei Maße: naïve façades — 12345 + 67 = 12412.",
+    ]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
+    opened = open_model(path)
+    subject, reader = opened.subject, opened.reader()
+    bos, length, stride = reader.start("always"), 9, 4
+    assert bos is not None
+    hand: list[float] = []
+    for text in texts:
+        ids = [bos, *reader.coder.encode(Document("text", text.encode())).ids.tolist()]
+        for place in range(1, len(ids)):
+            begin = 0
+            while begin + length <= place:
+                begin += stride
+            with torch.no_grad():
+                out: Any = subject.module(torch.tensor([ids[begin:place]]), use_cache=False)
+            logits = out.logits[0, -1].double()
+            hand.append(float(torch.logsumexp(logits, 0) - logits[ids[place]]))
+    config = config_of(tmp_path, length=length, stride=stride)
+    edits = edits_of(Asked(), subject.layers)
+    for settings in ({"batch": 1}, {"batch": 8}, {"batch": 8, "left": True}):
+        machinery = Machinery(subject, edits, **settings)
+        [found] = measure_domains(machinery, reader, config)
+        nats, bits = found.numbers
+        assert found.counts["tokens"] == len(hand)
+        size = sum(len(text.encode()) for text in texts)
+        assert found.counts["bytes"] == found.counts["bytes_read"] == size
+        assert nats.value == pytest.approx(sum(hand) / len(hand), rel=2e-5)
+        assert bits.value == pytest.approx(sum(hand) / math.log(2) / size, rel=2e-5)
