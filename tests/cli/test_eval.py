@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from depthbench.cli.app import execute
+from depthbench.probes.load import open_model
 from depthbench.train.load import load_trial
 from tests.small import TRAIN, write_text
 
@@ -49,6 +50,8 @@ def test_own_text_own_results(root: Path, capsys: Capture) -> None:
     assert (one["kind"], one["name"], one["program"]) == ("domain", "words", "plain")
     assert one["policy"]["stride"] == 16
     assert one["counts"]["bytes"] == one["counts"]["tokens"]
+    reader = open_model(run).reader()
+    assert (reader.trained, reader.known, reader.words) == (TRAIN["length"], 257, 257)
     answered(capsys, run, "--length", 32, "--skip", 1)
     answered(capsys, run, "--length", 32)
     kept = json.loads((run / "results" / "eval.json").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ import torch
 import transformers
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
 
 from depthbench.check.subject import random_model
 from depthbench.data.tokenizer import ByteTokenizer
@@ -47,14 +48,19 @@ def machinery_of(model: Model, edits: Sequence[Edit] = (), **settings: Any) -> M
     return Machinery(subject, every, **settings)
 
 
-def byte_llama(folder: Path, rows: int, **changes: Any) -> Any:
-    """A tiny LLaMA of ``rows`` rows, written beside a tokenizer of 259 tokens over bytes."""
+def byte_llama(folder: Path, rows: int, *, begins: bool = False, **changes: Any) -> Any:
+    """A tiny LLaMA of ``rows`` rows, written beside a tokenizer of 259 tokens over bytes.
+
+    ``begins``: the tokenizer puts ``<s>`` in front of a text by itself.
+    """
     words = {sign: n + 3 for n, sign in enumerate(sorted(ByteLevel.alphabet()))}
     words |= {"<pad>": 0, "<s>": 1, "</s>": 2}
     inner = tokenizers.Tokenizer(BPE(vocab=words, merges=[]))
     inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
     inner.add_special_tokens(["<pad>", "<s>", "</s>"])
+    if begins:
+        inner.post_processor = TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
     coder = transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )

@@ -66,6 +66,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny LLaMA over bytes with its tokenizer, and three tasks with their data."""
     folder = tmp_path_factory.mktemp("harness")
     byte_llama(folder / "llama", 259)
+    byte_llama(folder / "begins", 259, begins=True)
     quiz = [
         {"question": f"what is {n}?", "choices": [f"word {n}", "no", "naïve"], "answer": n % 3}
         for n in range(9)
@@ -141,6 +142,39 @@ def test_every_answer_and_its_loss(root: Path) -> None:
         settings = {"until": ["\n", "o"], "max_gen_toks": 12}
         wanted = [Instance("generate_until", {}, (text, settings), 0) for text in ("ab", "depth ")]
         assert ours.generate_until(wanted) == theirs.generate_until(wanted)
+
+
+@pytest.mark.parametrize("add", [None, True, False])
+def test_one_token_begins_a_text_and_never_two(root: Path, add: bool | None) -> None:
+    """CASES 29: as the tokenizer does or as asked, in front of contexts; whole texts have one.
+
+    The harness's own model scores a second one in front of a whole text, where its tokenizer puts
+    one there.
+    """
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    from depthbench.evals.harness import DepthbenchLM
+
+    given: dict[str, Any] = {"batch_size": 2, "add_bos_token": add}
+    ours = DepthbenchLM(str(root / "begins"), **given)
+    hf: dict[str, Any] = {"pretrained": str(root / "begins"), "dtype": "float32", "device": "cpu"}
+    theirs, bare = HFLM(**hf, **given), HFLM(**hf, add_bos_token=False)
+    pairs = [("what is ", "deep"), ("", "a beginning"), ("w" * 90, "long")]
+    asked = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
+    text = [Instance("loglikelihood_rolling", {}, ("depth and width " * 5,), 0)]
+    settings = {"until": ["\n", "o"], "max_gen_toks": 12}
+    wanted = [Instance("generate_until", {}, (text, settings), 0) for text in ("ab", "depth ")]
+    with torch.no_grad():
+        for own, other in zip(ours.loglikelihood(asked), theirs.loglikelihood(asked), strict=True):
+            assert own == (pytest.approx(other[0], abs=1e-4), other[1])
+        assert ours.generate_until(wanted) == theirs.generate_until(wanted)
+        once = ours.loglikelihood_rolling(text)
+        assert once == pytest.approx(bare.loglikelihood_rolling(text), abs=1e-3)
+        assert (once == pytest.approx(theirs.loglikelihood_rolling(text), abs=1e-3)) is (
+            add is False
+        )
+    assert ours.front == (None if add is False else 1)
 
 
 def test_a_block_less_changes_the_loss(root: Path) -> None:

@@ -70,10 +70,13 @@ class DepthbenchLM(TemplateLM):
         max_length: int | str | None = None,
         device: str = "cpu",
         dtype: str = "float32",
+        add_bos_token: bool | None = None,
         **changes: str,
     ) -> None:
         """``model`` is a subject with its ``reader``, or what `depthbench.load` opens.
 
+        ``max_length`` is what the model reads, or was trained on, unless given. ``add_bos_token``
+        puts the token that begins a text in front of every context; None = if the tokenizer does.
         ``changes`` are ``skip``, ``swap``, ``repeat`` and ``program``, as on the command line, with
         ``+`` for a comma. Raises `DepthbenchError` for what they do not allow.
         """
@@ -88,7 +91,9 @@ class DepthbenchLM(TemplateLM):
         self.subject, self.reader = model, reader
         self.edit = edit or edits_of(Asked.parse(asked, "model_args"), model.layers)[0]
         self.rows = int(batch_size or 8)
-        self.max_length = int(max_length or reader.longest or LONGEST)
+        self.max_length = int(max_length or reader.longest or reader.trained or LONGEST)
+        policy = {None: "model", True: "always", False: "never"}[add_bos_token]
+        self.front = reader.start(policy)
         check_vocabulary(reader)
         self.notes: dict[str, None] = {}
         """What was done otherwise than asked for, once each."""
@@ -111,9 +116,10 @@ class DepthbenchLM(TemplateLM):
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        """Special tokens within ``string`` are plain text, and none are put around it."""
+        """Special tokens within ``string`` are plain text; one may stand in front."""
         document = Document("a text of the task", string.encode(errors="surrogateescape"))
-        return self.reader.coder.inexact_ids(document).tolist() if string else []
+        found = self.reader.coder.inexact_ids(document).tolist() if string else []
+        return found if add_special_tokens is False or self.front is None else [self.front, *found]
 
     def _loglikelihood_tokens(
         self, requests: Sequence[Any], disable_tqdm: bool = False, **kwargs: Any
@@ -139,12 +145,17 @@ class DepthbenchLM(TemplateLM):
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
-        """Each text whole, in rows of `max_length` with as much context as fits."""
+        """Each text whole, in rows of `max_length` with as much context as fits.
+
+        One token begins it: the harness's own models score a second one where the tokenizer puts it
+        there.
+        """
         found: list[float] = []
         for request in requests:
             (text,) = request.args
+            tokens = self.tok_encode(text, add_special_tokens=False)
             pieces = utils.get_rolling_token_windows(
-                self.tok_encode(text), self.prefix_token_id, self.max_length, 1
+                tokens, self.prefix_token_id, self.max_length, 1
             )
             rows = [(None, *utils.make_disjoint_window(piece)) for piece in pieces]
             total = sum(score for score, _ in self._loglikelihood_tokens(rows)) if rows else 0.0
@@ -168,7 +179,8 @@ class DepthbenchLM(TemplateLM):
         room = self.max_length - count
         if room < 1:
             raise DepthbenchError(
-                f"the task wants {count} new tokens, but the model reads {self.max_length}"
+                f"the task wants {count} new tokens, but the model reads {self.max_length}. Set "
+                "max_gen_toks in the task file to fewer"
             )
         temperature = float(settings.get("temperature") or 0.0)
         drawn = bool(settings.get("do_sample")) and temperature > 0
@@ -240,6 +252,7 @@ def _measured(
         "version": found.get("versions", {}).get(name),
         "length": lm.max_length,
         "prefix_token": lm.prefix_token_id,
+        "front_token": lm.front,
         "tokenizer": lm.tokenizer_name,
         # the harness's own models predict every row of the head
         "rows_left_out": 0,

@@ -138,4 +138,5 @@ def _reader(config: TrialConfig, words: int) -> Reader:
     dataset = find_dataset(config.data_hash, default_cache())
     coder = dataset.tokenizer()
     start = lambda policy: None if policy == "never" else coder.document  # noqa: E731
-    return Reader(coder, start, None, words, coder.document, coder.vocab, dataset)
+    length = config.train.length
+    return Reader(coder, start, None, words, coder.document, coder.vocab, length, dataset)

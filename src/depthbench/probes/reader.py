@@ -22,5 +22,7 @@ class Reader:
     """The token that ends a text."""
     known: int | None = None
     """Tokens that the tokenizer has: rows of the head behind them only pad it; None = all."""
+    trained: int | None = None
+    """Tokens of the rows that it was trained on; None = not known."""
     dataset: Dataset | None = None
     """What the model was trained on, where that is known."""

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from depthbench.report.plots import (
     BITS,
     add_crosses,
-    aspect_axis,
+    new_aspect_axis,
     ceiling_of,
     new_figure,
     new_line,
@@ -89,7 +89,7 @@ def aspect_plot(study: StudyData, style: dict[str, Mark]) -> dict[str, Any]:
         _add_curve(figure, design, places, style[design.label])
     _add_lost(figure, curves)
     points = [point for design in study.verdict.designs for point in design.curve]
-    aspect_axis(figure, [(point.aspect_ratio, point.layers) for point in points])
+    new_aspect_axis(figure, [(point.aspect_ratio, point.layers) for point in points])
     built = figure.to_plotly_json()
     every = [place for _, places in curves for place in places]
     return built | {"axes": {"x": _x_axes(built, every), "y": _y_axes(every, equal)}}

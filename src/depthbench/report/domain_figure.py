@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from depthbench.report.domain_lines import DomainLine, DomainPoint, domains_of
 from depthbench.report.eval_figure import save
 from depthbench.report.figures import STYLE, aspect_axis, look, plain
-from depthbench.report.plots import aspect_axis, new_figure, new_line
+from depthbench.report.plots import new_aspect_axis, new_figure, new_line
 from depthbench.report.style import Mark
 
 NATS = "loss, nats per token"
@@ -44,7 +44,7 @@ def domain_plot(lines: Sequence[DomainLine], style: dict[str, Mark]) -> dict[str
                 "width": 4,
             }
         figure.add_trace(trace)
-    aspect_axis(figure, _shapes(lines))
+    new_aspect_axis(figure, _shapes(lines))
     return {"domains": figure.to_plotly_json()}
 
 

@@ -40,7 +40,7 @@ def published_plot(style: dict[str, Mark]) -> go.Figure:
                 ],
             )
         )
-    aspect_axis(figure, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
+    new_aspect_axis(figure, [(s["width"] / s["layers"], s["layers"]) for s in data.shapes])
     return figure
 
 
@@ -201,7 +201,7 @@ def add_crosses(
     )
 
 
-def aspect_axis(figure: go.Figure, shapes: Sequence[tuple[float, int]]) -> None:
+def new_aspect_axis(figure: go.Figure, shapes: Sequence[tuple[float, int]]) -> None:
     """One tick a depth, with its aspect ratio and its number of layers; deeper to the left."""
     ticks = aspect_ticks(shapes)
     edges = [math.log10(aspect) for aspect, _ in ticks] or [0.0]
