@@ -16,8 +16,8 @@ import plotly.graph_objects as go
 from depthbench.report.plots import (
     BITS,
     add_crosses,
-    new_aspect_axis,
     ceiling_of,
+    new_aspect_axis,
     new_figure,
     new_line,
 )
