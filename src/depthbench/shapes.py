@@ -22,11 +22,17 @@ class Shape(Frozen):
     later: ClassVar[frozenset[str]] = frozenset({"head_width"})
 
     layers: int = Field(ge=1)
+    """Blocks."""
     width: int = Field(ge=2)
+    """Entries of one stream's state."""
     heads: int = Field(ge=1)
+    """Query heads."""
     kv_heads: int = Field(ge=1)
+    """Key and value heads."""
     ffn: int = Field(ge=1)
+    """Entries of the feed-forward between its matrices."""
     vocab: int = Field(ge=2)
+    """Tokens of embedding and head."""
     head_width: int | None = Field(default=None, ge=2)
     """Of one attention head, where it is not ``width / heads``."""
 

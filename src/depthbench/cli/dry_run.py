@@ -13,10 +13,13 @@ from rich.text import Text
 from depthbench.cli.console import tell
 from depthbench.cost.devices import DeviceSpec, find_device
 from depthbench.cost.study_cost import StudyCost, sentences, study_cost
-from depthbench.data.dataset import default_cache
-from depthbench.data.vocabulary import vocabulary_of
+from depthbench.data.dataset import Progress, default_cache
+from depthbench.data.vocabulary import Vocabulary, vocabulary_of
 from depthbench.errors import DepthbenchError
+from depthbench.families import VOCAB
+from depthbench.files import user_path
 from depthbench.machine import choose_dtype
+from depthbench.marks import NO_MARKS
 from depthbench.quantities import bytes_text, count_text, seconds_text
 from depthbench.study.config import StudyConfig
 from depthbench.study.plan import ResolvedStudy, resolve
@@ -68,7 +71,7 @@ def forecast(
             if text.startswith("preparing the data"):
                 notes.append(f"The vocabulary needed the text: {text.split(': ')[1]}.")
 
-        vocabulary = vocabulary_of(config.data, default_cache(), say)
+        vocabulary, unprepared = _vocabulary(config, say)
         dtype, assumed = _assumed(config.train, device)
         config = config.model_copy(update={"train": _explicit(config.train)})
         earlier, recorded = _recorded(out / config.name)
@@ -78,9 +81,17 @@ def forecast(
         status.update("solving shapes")
         resolved = resolve(config, known or UNREAD, vocabulary.size, vocabulary.marks)
         status.update("counting")
-        return study_cost(
-            resolved, recorded, device=device, dtype=dtype, price=price, notes=(*notes, *assumed)
-        )
+        told = (*notes, *unprepared, *assumed)
+        return study_cost(resolved, recorded, device=device, dtype=dtype, price=price, notes=told)
+
+
+def _vocabulary(config: StudyConfig, say: Progress) -> tuple[Vocabulary, list[str]]:
+    """The data's, or a published family's where the data is still to be prepared, and so said."""
+    prepared = config.data.prepared
+    if config.shapes.family is None or prepared is None or user_path(prepared).exists():
+        return vocabulary_of(config.data, default_cache(), say), []
+    assumed = f"data.prepared = '{prepared}' is not there yet: its vocabulary is taken as the "
+    return Vocabulary(VOCAB, NO_MARKS, None), [f"{assumed}published one, {VOCAB}."]
 
 
 def _recorded(folder: Path) -> tuple[ResolvedStudy | None, list[Row]]:

@@ -41,6 +41,7 @@ class Plan(Frozen):
     bare: tuple[int, ...] = (16, 64, 256)
     """Of models that the program's own time is told from."""
     layers: int = 6
+    """Blocks of the models that are timed."""
     rows: tuple[int, ...] = (1, 4, 16, 64)
     """Sequences of which each gets one token."""
     lengths: tuple[int, ...] = (128, 512, 1536)
@@ -50,6 +51,7 @@ class Plan(Frozen):
     sums: tuple[int, ...] = (2**12, 2**15, 2**18, 2**20, 2**22, 2**24)
     """Numbers that are added to as many others."""
     rounds: int = 5
+    """Of every measurement; the median counts."""
 
 
 PLAN = Plan()

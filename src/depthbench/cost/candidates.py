@@ -21,6 +21,7 @@ class Conditions(Frozen):
     """How the models are to be served."""
 
     device: DeviceSpec
+    """That serves, by name or from a file."""
     context: int = Field(ge=1)
     """Tokens that are in the cache when the next one is decoded, and of the prefill."""
     batch: int = Field(default=1, ge=1)

@@ -45,6 +45,7 @@ class Limits(Frozen):
     """What a choice may cost at most; None = anything."""
 
     params: int | None = Field(default=None, gt=0)
+    """Most parameters, embedding and head included."""
     kv: int | None = Field(default=None, gt=0)
     """Bytes of the KV cache of the whole batch."""
     tpot: float | None = Field(default=None, gt=0)

@@ -60,7 +60,9 @@ class Tile(Frozen):
     """A piece of a product's result that one unit of a GPU works out."""
 
     rows: int = Field(ge=1)
+    """Of the result."""
     columns: int = Field(ge=1)
+    """Of the result."""
     share: float = Field(gt=0, le=1)
     """Of the peak that a unit reaches with it: small tiles read more for what they do."""
 
@@ -83,6 +85,7 @@ class Skinny(Frozen):
     """Products of so many rows with matrices that are in no cache."""
 
     rows: int = Field(ge=1)
+    """Of the product's left side."""
     reading: Curve
     """Bytes/s of the matrix, over its bytes."""
 
@@ -91,7 +94,9 @@ class DeviceSpec(Frozen):
     """One device; rates are what is reached, not what a data sheet promises, unless it says so."""
 
     name: str
+    """Shown in tables."""
     kind: Literal["cpu", "gpu"]
+    """How its time adds up: docs/cost.md."""
     memory: int = Field(gt=0)
     """Bytes."""
     products: dict[str, Curve]
@@ -117,11 +122,13 @@ class DeviceSpec(Frozen):
     units: int = Field(default=1, ge=1)
     """That work on tiles side by side; 1 where tiles play no part."""
     tiles: tuple[Tile, ...] = ()
+    """Pieces that a product may be cut into; none where `units` is 1."""
     link: float | None = Field(default=None, gt=0)
     """Bytes/s to another such device, one way; None where there is none."""
     latency: float = Field(default=0.0, ge=0)
     """Seconds of a message to another such device."""
     watts: float | None = None
+    """Of the whole device at work."""
     price_per_hour: float | None = Field(default=None, ge=0)
     """In whatever money the user counts; prices change, so none is built in."""
     source: str

@@ -31,13 +31,19 @@ class BenchConfig(Frozen):
     tokens: int = Field(default=16, ge=1)
     """That are decoded behind it, one at a time."""
     batch: int = Field(default=1, ge=1)
+    """Sequences at once."""
     dtype: str = "float32"
+    """Of weights and activations."""
     device: str = "cpu"
+    """``cpu`` or ``cuda``."""
     warmup: int = Field(default=1, ge=0)
     """Rounds that are not counted."""
     repeats: int = Field(default=5, ge=1)
+    """Rounds that count."""
     threads: int = Field(default=1, ge=1)
+    """Of torch."""
     seed: int = Field(default=0, ge=0)
+    """Of the random weights."""
 
 
 class Spread(Frozen):

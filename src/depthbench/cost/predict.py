@@ -28,7 +28,9 @@ class Split(Frozen):
     """
 
     tensor: int = Field(default=1, ge=1)
+    """Devices that share every matrix."""
     pipeline: int = Field(default=1, ge=1)
+    """Devices that each hold a run of blocks."""
 
     @property
     def devices(self) -> int:

@@ -32,6 +32,7 @@ class ScalingConfig(Frozen):
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Of the prediction interval."""
     least_exponent: float = Field(default=0.01, gt=0)
+    """A law that falls more slowly than this is none."""
     greatest_exponent: float = Field(default=3.0, gt=0)
     """An optimum at either end is no optimum: the sizes do not tell the exponent."""
 

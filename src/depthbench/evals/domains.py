@@ -25,9 +25,11 @@ class DomainConfig(Frozen):
     """Files, folders or globs, one domain each; empty = the validation text that the model was
     trained beside, or the installed corpus."""
     text_field: str = "text"
+    """Key or column of JSONL and Parquet files."""
     tokens: int = Field(default=65536, ge=2)
     """Tokens of each domain at most; the last document is cut to fit."""
     windows: WindowConfig = WindowConfig()
+    """How rows are cut."""
 
 
 def measure_domains(

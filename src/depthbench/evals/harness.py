@@ -49,6 +49,7 @@ class HarnessConfig(Frozen):
     """Which tasks of the harness, and how."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
+    """Names of tasks or groups."""
     include_path: str | None = None
     """Folder with task files of your own."""
     shots: int | None = Field(default=None, ge=0)

@@ -25,9 +25,13 @@ class TaskStudyConfig(Frozen):
     name: str | None = None
     """Folder of the study; None = that of the task."""
     task: TaskConfig
+    """What is asked."""
     designs: tuple[DesignChoice, ...] = Field(min_length=1)
+    """By name, or tables with options."""
     params: str = "300k"
+    """Budget of every shape."""
     depths: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(2, 8), min_length=1)
+    """Blocks of each shape."""
     seeds: int = Field(default=3, ge=1)
     """How many, from 0 on."""
     learning_rates: tuple[LearningRate, ...] = Field(default=(3e-3,), min_length=1)

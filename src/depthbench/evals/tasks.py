@@ -33,6 +33,7 @@ class TaskConfig(Frozen):
     """One task at several difficulties."""
 
     task: TaskName
+    """Which one: docs/eval.md."""
     ks: tuple[int, ...] = Field(default=(1, 2, 3, 4), min_length=1)
     """Steps from question to answer."""
     size: int | None = None
@@ -43,6 +44,7 @@ class TaskConfig(Frozen):
     test: int = Field(default=512, ge=1)
     """Others of each ``k`` to test with, at most."""
     seed: int = Field(default=0, ge=0)
+    """Of the questions."""
 
     @field_validator("ks")
     @classmethod

@@ -29,9 +29,13 @@ class Backbone(Named):
     """Constants of the LLaMA-style backbone that are no sizes; other backbones add their own."""
 
     name: str = "dense"
+    """Kind of backbone."""
     rope_base: float = Field(default=10000.0, gt=0)
+    """Base of the rotary frequencies."""
     norm_eps: float = Field(default=1e-6, gt=0)
+    """Added to the mean square in every RMSNorm."""
     init_std: float = Field(default=0.02, gt=0)
+    """Standard deviation of matrices and embeddings at the start, cut off at three of them."""
     depth_scaled_init: bool = False
     """Multiply the start of `o` and `down` by ``1/sqrt(2L)``, as GPT-2 does."""
     tied_head: bool = False

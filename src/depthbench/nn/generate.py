@@ -26,6 +26,7 @@ class Sampling(Frozen):
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Only the fewest most likely tokens whose probabilities reach ``top_p`` (arXiv 1904.09751)."""
     seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of what is drawn."""
 
 
 @torch.no_grad()

@@ -45,11 +45,15 @@ class ModelConfig(Frozen):
     """Everything that fixes a model's function up to its parameters."""
 
     shape: Shape
+    """Sizes."""
     design: DesignChoice
+    """Residual design with its options."""
     backbone: BackboneChoice = Backbone()
+    """What stands at the sites of a block."""
     marks: Marks = Marks()
     """Of the tokenizer, for designs that read them."""
     parametrization: Parametrization = Parametrization()
+    """Factors of depth and width."""
 
 
 class Model(nn.Module):

@@ -24,6 +24,7 @@ class MoEBackbone(Backbone):
 
     name: str = "moe"
     experts: int = Field(default=8, ge=1)
+    """Of each block."""
     top_k: int = Field(default=2, ge=1)
     """Experts of each token."""
     expert_ffn: int | None = Field(default=None, ge=1)
@@ -32,7 +33,9 @@ class MoEBackbone(Backbone):
     renormalise: bool = True
     """Divide the chosen experts' probabilities by their sum."""
     balance_weight: float = Field(default=0.01, ge=0)
+    """Of the load-balancing loss (arXiv 2101.03961)."""
     z_weight: float = Field(default=1e-3, ge=0)
+    """Of the router's z loss (arXiv 2202.08906)."""
 
     @model_validator(mode="after")
     def _top_k_fits(self) -> "MoEBackbone":

@@ -71,7 +71,9 @@ class Parametrization(Frozen):
     """
 
     kind: Literal["standard", "depth_mup", "completep"] = "standard"
+    """Which rules: docs/parametrizations.md."""
     scope: Literal["depth", "depth_width"] = "depth_width"
+    """Whether the rules act over depth alone, or over width too."""
     base_layers: int = Field(default=2, ge=1)
     """At this depth nothing changes."""
     base_width: int = Field(default=256, ge=1)

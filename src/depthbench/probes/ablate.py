@@ -49,6 +49,10 @@ class Prune(Probe):
         "A skip makes states that the model never met, and two blocks that do the same are each "
         "dispensable while both are not."
     )
+    reading: ClassVar[str] = (
+        "Near 0: this block alone can go on this text. Compare attention and feed-forward: often "
+        "one carries the block. The first blocks usually cost most."
+    )
     source: ClassVar[str] = "arXiv 2403.03853"
 
     def look(self, lab: Lab) -> Found:
@@ -79,6 +83,10 @@ class Repeat(Probe):
     title: ClassVar[str] = "Loss when a block runs twice"
     definition: ClassVar[str] = "loss(block s twice in a row) - loss"
     blind: ClassVar[str] = "A block that does nothing and one that has finished both show 0."
+    reading: ClassVar[str] = (
+        "Near 0: a second pass changes nothing that the head reads. Growth: the block makes a "
+        "step that may be made once. A fall is rare and worth a look."
+    )
     source: ClassVar[str] = "arXiv 2407.09298"
 
     def look(self, lab: Lab) -> Found:
@@ -97,6 +105,10 @@ class Recompute(Probe):
     blind: ClassVar[str] = (
         "A gain without training is rare; no gain does not say that looping would not help a "
         "model that is trained to loop."
+    )
+    reading: ClassVar[str] = (
+        "Below 0: the span gains from a second pass, as looped models do. Above 0: it is bound to "
+        "run once."
     )
     source: ClassVar[str] = "arXiv 2502.05171"
     longest: int | None = Field(default=None, ge=2)
@@ -136,6 +148,10 @@ class Exit(Probe):
     blind: ClassVar[str] = (
         "Head and final norm are made for the last depth: an early state may hold what they "
         "cannot read."
+    )
+    reading: ClassVar[str] = (
+        "Where the curve becomes flat, later blocks change the answer little. It says where a "
+        "head could be trained for early exit, not that exit is free."
     )
     source: ClassVar[str] = "arXiv 2207.07061"
 

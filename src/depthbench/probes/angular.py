@@ -56,6 +56,10 @@ class Angular(Probe):
         "An angle can be noise: a state that turns without use turns too. Depths that share a "
         "large common direction look alike, whatever else they hold."
     )
+    reading: ClassVar[str] = (
+        "Near 0 for distant depths: the blocks between them hardly turn the state. A block of "
+        "small angles at the end is the usual sign of idle late depth; check it with prune."
+    )
     source: ClassVar[str] = "arXiv 2403.17887"
 
     def look(self, lab: Lab) -> Found:

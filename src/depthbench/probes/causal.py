@@ -68,6 +68,11 @@ class Causal(Probe):
         "A skip makes states that the model never met: a large effect can be a stumble rather "
         "than a use. What two blocks both do is missed when only one is left out."
     )
+    reading: ClassVar[str] = (
+        "A row is the skipped block, a column a later one. Values near 1: the later block's "
+        "update is another one without it. A dark upper right corner: late blocks do not build on "
+        "each other."
+    )
     source: ClassVar[str] = "arXiv 2505.13898"
     threshold: float = Field(default=0.45, gt=0)
     """Effect above which a late pair counts."""

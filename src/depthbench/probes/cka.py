@@ -93,6 +93,10 @@ class CKA(Probe):
         "It sees mostly the few directions of largest variance, and no rotation. High values "
         "do not say that blocks are dispensable."
     )
+    reading: ClassVar[str] = (
+        "Large light squares along the diagonal: runs of depths that hold the same up to a "
+        "rotation. Compare models of one depth only."
+    )
     source: ClassVar[str] = "arXiv 1905.00414"
 
     def look(self, lab: Lab) -> Found:

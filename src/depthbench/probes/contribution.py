@@ -58,6 +58,10 @@ class Contribution(Probe):
         "A large update may be undone by the next block, and a small one may decide. Norms and "
         "cosines are of all coordinates alike, those that the head reads or not."
     )
+    reading: ClassVar[str] = (
+        "Cosine above 0: the block strengthens what is there; below 0: it erases; near 0: it "
+        "writes beside it. The ratio falls with depth wherever the state grows."
+    )
     source: ClassVar[str] = "arXiv 2505.13898"
 
     def refusal(self, subject: Subject) -> str | None:

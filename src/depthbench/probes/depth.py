@@ -52,6 +52,11 @@ class Depth(Probe):
         "is bound to a place: they can disagree, and none of them says what training with fewer "
         "blocks would have given."
     )
+    reading: ClassVar[str] = (
+        "Fewest blocks near the number of blocks: each is needed where it stands. Far fewer: the "
+        "rest is nearly free to leave out on this text. Late pairs near 0: late blocks hardly "
+        "build on each other."
+    )
     source: ClassVar[str] = "arXiv 2505.13898; arXiv 2403.17887"
     tolerance: float = Field(default=0.02, gt=0)
     """Growth of the loss that is allowed to the pruned model."""

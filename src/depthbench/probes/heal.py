@@ -17,13 +17,17 @@ class HealConfig(Frozen):
     """How a pruned model is trained on."""
 
     steps: int = Field(default=0, ge=0)
+    """Optimizer steps."""
     learning_rate: float = Field(default=1e-4, gt=0)
+    """Peak of AdamW's."""
     warmup_fraction: float = Field(default=0.1, ge=0, le=1)
+    """Share of the steps."""
     batches: int = Field(default=4, ge=1)
     """Batches of text a step."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """On matrices."""
 
 
 def heal(

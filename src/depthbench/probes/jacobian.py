@@ -155,6 +155,10 @@ class Jacobian(Probe):
         "It is the block's answer to the smallest changes at the same token; what flows to other "
         "tokens, and what large changes do, is not in it."
     )
+    reading: ClassVar[str] = (
+        "Near 0: the block is the identity for small changes. A spectrum near 1 throughout passes "
+        "gradients on; one with a long lower tail forgets directions."
+    )
     source: ClassVar[str] = "arXiv 2505.13898"
     context: int = Field(default=32, ge=1)
     """Tokens of each text; the last is where J is formed."""

@@ -76,6 +76,11 @@ class Lens(Probe):
         "Head and final norm are made for the last depth: what an early state holds in other "
         "directions is not read. It need not fall steadily."
     )
+    reading: ClassVar[str] = (
+        "KL falling early: the answer stands early and later blocks refine it. KL falling in the "
+        "last blocks alone: the answer is formed late, or in a form that the head reads only "
+        "there."
+    )
     source: ClassVar[str] = "nostalgebraist 2020; arXiv 2303.08112"
     best: int = Field(default=5, ge=1)
     """Most likely tokens that are compared."""

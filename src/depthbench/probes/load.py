@@ -33,8 +33,11 @@ class Parts(Frozen):
     """Where a Hugging Face model keeps its parts, by dotted names; None = look in known places."""
 
     blocks: str | None = None
+    """Name of the module list of blocks."""
     norm: str | None = None
+    """Name of the final norm."""
     head: str | None = None
+    """Name of the head."""
 
     def refuse(self, source: str) -> None:
         """Raise `DepthbenchError` if a part is named of a model whose parts are known."""

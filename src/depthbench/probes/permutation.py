@@ -27,6 +27,10 @@ class Permutation(Probe):
         "block can suffer from its place rather than its order. Low values do not say that "
         "either block is needed."
     )
+    reading: ClassVar[str] = (
+        "Near 0: the two blocks could stand in either order, so they do not form steps. Large "
+        "values far from the diagonal: order over long distances matters."
+    )
     source: ClassVar[str] = "arXiv 2505.13898"
     threshold: float = Field(default=0.15, gt=0)
     """Change of the loss above which a late pair counts."""

@@ -36,6 +36,9 @@ class Probe(Frozen, ABC):
     title: ClassVar[str]
     definition: ClassVar[str]
     blind: ClassVar[str]
+    """What it cannot see."""
+    reading: ClassVar[str]
+    """How to read its figure: what high, low and usual values say."""
     source: ClassVar[str] = ""
     """Paper that it is from."""
 

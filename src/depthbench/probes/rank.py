@@ -53,6 +53,10 @@ class Rank(Probe):
         "A few huge coordinates that all tokens share press the rank to 1 whatever else is there; "
         "the rank less the mean is less blind to that. It says nothing of use."
     )
+    reading: ClassVar[str] = (
+        "Stable rank near 1 with a high rank less the mean: one common direction rules the state. "
+        "A fall with depth: tokens become alike."
+    )
     source: ClassVar[str] = "Roy and Vetterli 2007"
 
     def look(self, lab: Lab) -> Found:

@@ -85,6 +85,11 @@ class Routes(Probe):
         "A weight says how much is handed on, not whether it is used. What attention mixes over "
         "depth inside itself (moda, value_residual) is not in it."
     )
+    reading: ClassVar[str] = (
+        "A row is a branch's input, a column an earlier output. Prenorm: rows fade evenly. Weight "
+        "far from the diagonal: a site reads outputs of long before. Low entropy: few of them "
+        "count."
+    )
     source: ClassVar[str] = "arXiv 2603.15031"
     dead: float = Field(default=0.05, gt=0)
     """Weight on the running sum below which a site is in the dead zone."""

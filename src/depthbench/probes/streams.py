@@ -92,6 +92,10 @@ class Streams(StreamsProbe):
         "Streams that point apart may still hold the same information, and the other way round. "
         "A product of rank 1 says what the mixes forget, not what branches write anew."
     )
+    reading: ClassVar[str] = (
+        "Cosine near 1: the streams hold the same. Effective rank near 1: the mixes alone would "
+        "make one stream of all. Row and column errors belong near 0 for mhc."
+    )
     source: ClassVar[str] = "arXiv 2409.19606; arXiv 2512.24880"
 
     def look(self, lab: Lab) -> Found:

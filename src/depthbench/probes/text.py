@@ -32,6 +32,7 @@ class TextConfig(Frozen):
     domains: tuple[str, ...] = DOMAINS
     """Of the installed corpus."""
     text_field: str = "text"
+    """Key or column of JSONL and Parquet files."""
     tokens: int = Field(default=65536, ge=SHORTEST)
     """Tokens in all, shared evenly by the domains; the last row is cut to fit."""
     length: int = Field(default=256, ge=SHORTEST)

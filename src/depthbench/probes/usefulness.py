@@ -86,6 +86,10 @@ class Usefulness(Probe):
         "A linear map sees one token at a time: what an attention brings from others is lost "
         "even if it is linear. With few tokens the maps are poor, and blocks look useful."
     )
+    reading: ClassVar[str] = (
+        "Growth under the threshold: a linear map of the state does as well, so the block's non- "
+        "linearity is not used on this text. Look at the number of tokens first."
+    )
     source: ClassVar[str] = "arXiv 2505.13898"
     threshold: float = Field(default=0.10, gt=0)
     """Growth of the loss from which on a block is useful."""

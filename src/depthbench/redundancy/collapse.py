@@ -32,6 +32,10 @@ class Collapse(Probe):
         "it. Deeper models take smaller steps, so their neighbours are more alike by that alone. "
         "High values do not say that blocks are dispensable: prune does."
     )
+    reading: ClassVar[str] = (
+        "A long run of neighbours above the threshold is a suspect: ask prune whether it can go. "
+        "Compare models of other sizes by the depths a quarter of the model apart."
+    )
     source: ClassVar[str] = "arXiv 1905.00414; arXiv 2010.15327"
     alike: float = Field(default=0.99, gt=0, le=1)
     """CKA from which on neighbours count as the same."""

@@ -86,6 +86,11 @@ class Experts(Probe):
         "sample. Entropy of few tokens is too low, information too high: hold it against the "
         "shuffled one."
     )
+    reading: ClassVar[str] = (
+        "Effective number near the number of experts: even use. Dead experts in late blocks: "
+        "capacity that is paid for and not used. Information well above the shuffled one: experts "
+        "follow domains."
+    )
     source: ClassVar[str] = "arXiv 2101.03961"
     dead: float = Field(default=0.1, gt=0, lt=1)
     """Share over the even share under which an expert is dead."""

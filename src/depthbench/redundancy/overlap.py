@@ -86,6 +86,10 @@ class Overlap(Probe):
         "a document. A silent part makes states that the model never met, and two parts that do "
         "the same are each dispensable while both are not."
     )
+    reading: ClassVar[str] = (
+        "Correlation high, control low, unfiltered lower: the state-space part repeats slow "
+        "attention there. Whether it can go is what the growth of the loss says."
+    )
     source: ClassVar[str] = "arXiv 2405.21060"
     windows: tuple[int, ...] = Field(default=(4, 16, 64), min_length=1)
     """Tokens of the moving average, each at least 2."""

@@ -148,6 +148,10 @@ class Ablation(StreamsProbe):
         "States without a stream were never met in training: what is lost may be a matter of "
         "scale, and a little training may bring it back. See the re-trained ablation."
     )
+    reading: ClassVar[str] = (
+        "Growth near 0 over most ranges: a suspect. Growth at zero but not at the mean: what is "
+        "missing is an offset. Always read it beside the re-trained figure."
+    )
     ranges: int = Field(default=4, ge=1)
     """Ranges of blocks that depth is divided into."""
     layers: tuple[int, int] | None = None

@@ -31,8 +31,13 @@ class Information(StreamsProbe):
         "Only what one linear map can read counts, and what is read need not be used. Phrases and "
         "sentences go by the text of single tokens. With few documents a classifier learns them."
     )
+    reading: ClassVar[str] = (
+        "Compare a stream with the control, and streams with each other at one depth. A stream "
+        "that says more of a label than all others is specialised in it."
+    )
     source: ClassVar[str] = "arXiv 1610.01644; arXiv 2002.10689; arXiv 1909.03368"
     sample: SampleConfig = SampleConfig()
+    """What is looked at."""
 
     def look(self, lab: Lab) -> Found:
         sample = Sample(lab, self.sample)

@@ -56,8 +56,14 @@ class Retrained(StreamsProbe):
         "A few hundred steps may bring back less than many would. What the others take over, they "
         "may lack elsewhere: compare the domains."
     )
+    reading: ClassVar[str] = (
+        "The gap between hard and re-trained is what the others can take over. Only the re- "
+        "trained figure is evidence for a merge."
+    )
     rows: tuple[Row, ...] = Field(min_length=1)
+    """Which streams are taken away, and where."""
     tune: TuneConfig = TuneConfig()
+    """How the model is trained on."""
     batches: int = Field(ge=1)
     """Batches of text that losses are of."""
 

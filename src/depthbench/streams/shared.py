@@ -64,10 +64,15 @@ class Shared(StreamsProbe):
         "Components that are left out may hold what matters, and what is shared need not be used. "
         "Streams that mix share by construction."
     )
+    reading: ClassVar[str] = (
+        "Information that rises with depth and little unexplained variance: the streams become "
+        "one. Compare with the error bar before reading a slope."
+    )
     source: ClassVar[str] = (
         "Hotelling 1936; arXiv cond-mat/0305641; arXiv 1807.03748; arXiv 1905.00414"
     )
     sample: SampleConfig = SampleConfig()
+    """What is looked at."""
     components: int = Field(default=16, ge=1)
     """Principal components of a stream that information is estimated from."""
     compared: int = Field(default=2, ge=0)

@@ -35,6 +35,7 @@ class TuneConfig(Frozen):
     """How a trained model is trained on."""
 
     steps: int = Field(default=500, ge=1)
+    """Optimizer steps."""
     rate: float = Field(default=0.1, gt=0)
     """Peak of the learning rate, as a share of that which the model was trained with."""
     warmup: int = Field(default=50, ge=0)

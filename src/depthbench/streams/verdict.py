@@ -37,14 +37,22 @@ class Verdict(StreamsProbe):
         "It is about these texts: another domain may need a stream. A stream of a model that still "
         "learns may come to use."
     )
+    reading: ClassVar[str] = (
+        "Each criterion stands with its number. A missing verdict names what to measure next; it "
+        "is no verdict that the stream is needed."
+    )
     evidence: Evidence | None = None
+    """What was measured."""
     validation: Validation | None = None
+    """Whether the loss is still falling."""
     loss: float = Field(default=0.002, gt=0)
     """Growth of the loss that is nothing."""
     share: float = Field(default=0.6, ge=0, le=1)
     """Of the ranges in which it must be so."""
     seeds: int = Field(default=3, ge=1)
+    """Fewest of re-training for a verdict."""
     domains: int = Field(default=3, ge=1)
+    """Fewest kinds of text for a verdict."""
     flat: float = Field(default=0.005, gt=0)
     """Change of the validation loss over the last validations that is none."""
 

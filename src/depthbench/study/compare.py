@@ -29,9 +29,13 @@ class CompareConfig(Frozen):
     """Two runs that share data and seeds, and what counts as the same budget."""
 
     name: str = Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Folder of the comparison."""
     labels: tuple[str, str]
+    """Of A and of B."""
     a: RunConfig
+    """The first run."""
     b: RunConfig
+    """The second run."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
     """Of weights and data order: each trains once with A and once with B."""
     confidence: float = Field(default=0.95, gt=0, lt=1)

@@ -22,11 +22,15 @@ class Sizes(Frozen):
 
     later: ClassVar[frozenset[str]] = frozenset({"head_width"})
     layers: int
+    """Blocks."""
     width: int
+    """Entries of one stream's state."""
     heads: int
+    """Query heads."""
     kv_heads: int | None = None
     """None = ``heads``."""
     ffn: int
+    """Entries of the feed-forward between its matrices."""
     head_width: int | None = None
     """Of one attention head; None = ``width / heads``."""
 
@@ -47,11 +51,17 @@ class ShapesConfig(Frozen):
     on: Literal["total", "backbone"] = "total"
     """What the budget is spent on."""
     depths: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Blocks of each shape of the budget."""
     aspect_ratios: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    """Width over blocks of each shape, instead of ``depths``."""
     heads: int | None = Field(default=None, ge=1)
+    """Query heads of every shape; None = by ``head_dim``."""
     head_dim: int | None = Field(default=None, ge=2)
+    """Width of a head; None = chosen with the width."""
     kv_heads: int | None = Field(default=None, ge=1)
+    """Key and value heads; None = as many as query heads."""
     tolerance: float = Field(default=0.01, gt=0, lt=1)
+    """Share by which a shape may miss the budget."""
     own_parameters: Literal["counted", "extra"] = "counted"
     """``counted``: every design fits the budget with its own parameters, so widths may differ
     between designs. ``extra``: all designs share the widths of `prenorm`."""
@@ -160,17 +170,27 @@ class StudyConfig(Frozen):
     """A set of trials and what they share."""
 
     name: str = Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Folder of the study: letters, digits, ``.``, ``_`` and ``-``."""
     title: str = ""
     """One line for the report."""
     designs: tuple[DesignChoice, ...] = Field(min_length=1)
+    """By name, or tables with options such as ``{ name = "hc", mix = false }``."""
     shapes: ShapesConfig
+    """Sizes of the models."""
     search: SearchConfig
+    """Of each design's peak learning rate."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    """Of weights and data order; three are needed for a winner."""
     train: TrainConfig = TrainConfig()
+    """Recipe that all trials share."""
     data: DataConfig = DataConfig()
+    """Text that all trials share."""
     backbone: BackboneChoice = Backbone()
+    """By name or table: ``dense``, ``moe``, ``hybrid``."""
     parametrization: Parametrization = Parametrization()
+    """Whether rates follow depth and width."""
     resources: Resources = Resources()
+    """What one trial gets on its machine."""
 
     @model_validator(mode="after")
     def _no_repeats(self) -> Self:

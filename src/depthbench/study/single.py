@@ -36,23 +36,36 @@ class RunSizes(Sizes):
     """Shape of a run; what is not given is that of a model of half a million parameters."""
 
     layers: int = 4
+    """Blocks."""
     width: int = 96
+    """Entries of one stream's state."""
     heads: int = 4
+    """Query heads."""
     ffn: int = 256
+    """Entries of the feed-forward between its matrices."""
 
 
 class RunConfig(Frozen):
     """What ``depthbench train`` trains."""
 
     name: str = Field(default="run", max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Folder of the run."""
     design: DesignChoice = parse_design("prenorm")
+    """By name, or a table with options."""
     shape: RunSizes = RunSizes()
+    """Sizes of the model."""
     backbone: BackboneChoice = Backbone()
+    """By name or table: ``dense``, ``moe``, ``hybrid``."""
     parametrization: Parametrization = Parametrization()
+    """Whether rates follow depth and width."""
     learning_rate: LearningRate = 3e-3
+    """Peak."""
     seed: int = Field(default=0, ge=0)
+    """Of weights and data order."""
     train: TrainConfig = TrainConfig()
+    """Recipe."""
     data: DataConfig = DataConfig()
+    """Text."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """How the model lies on the processes that ``torchrun`` starts: whole in each, or in parts.
     It changes no result but for rounding, so a run may go on with the other."""

@@ -23,12 +23,17 @@ class TrainConfig(Frozen):
     length: int = Field(default=128, ge=2)
     """Tokens in a sequence."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
+    """AdamW's, of the first moment."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
+    """AdamW's, of the second moment."""
     eps: float = Field(default=1e-8, gt=0)
+    """AdamW's, beside the root of the second moment."""
     weight_decay: float = Field(default=0.1, ge=0)
     """On matrices and embeddings; not on norms, biases, coefficients and queries."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are clipped to this norm, all parameters together."""
     warmup_fraction: float = Field(default=0.1, ge=0, le=1)
+    """Share of the steps over which the rate rises to its peak."""
     final_fraction: float = Field(default=0.1, ge=0, le=1)
     """Learning rate at the end over the peak."""
     evaluations: int = Field(default=4, ge=1)
@@ -42,6 +47,7 @@ class TrainConfig(Frozen):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products, through autocast; weights stay float32."""
     device: str = "cpu"
+    """``cpu``, ``cuda`` or ``auto``."""
     document_mask: bool = False
     """A token attends to its own document alone, where positions start at 0; state-space branches
     restart too. Validation as well."""
@@ -67,6 +73,7 @@ class TrainConfig(Frozen):
     micro_sequences: int | None = Field(default=None, ge=1)
     """Sequences of one forward; the gradients of a batch are summed over its parts. None = all."""
     health: HealthConfig = HealthConfig()
+    """What is watched by depth."""
 
     @property
     def steps(self) -> int:
@@ -116,10 +123,15 @@ class TrialConfig(Frozen):
     """Everything that fixes a trial's result; its digest is the trial's id."""
 
     model: ModelConfig
+    """Shape, design, backbone."""
     train: TrainConfig
+    """Recipe."""
     data_hash: str
+    """Of the prepared data."""
     learning_rate: float = Field(gt=0)
+    """Peak."""
     seed: int = Field(ge=0)
+    """Of weights and data order."""
     later: ClassVar[frozenset[str]] = frozenset({"weights"})
     weights: str | None = None
     """Digest of the weights that training begins with; None = they are drawn from ``seed``."""

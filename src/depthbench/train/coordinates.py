@@ -45,17 +45,27 @@ class Grid(Frozen):
     """Sizes and training of a coordinate check; the base is the least depth and width."""
 
     layers: tuple[int, ...] = (2, 4, 8, 16, 32)
+    """Numbers of blocks, at the least width."""
     widths: tuple[int, ...] = (32, 64, 128, 256)
+    """Widths, at the least number of blocks."""
     head_dim: int = Field(default=16, ge=2)
+    """Width of a head at every size."""
     ffn_over_width: float = Field(default=2.0, gt=0)
+    """Feed-forward over width."""
     vocab: int = Field(default=64, ge=2)
+    """Tokens of embedding and head."""
     steps: int = Field(default=10, ge=1)
+    """Optimizer steps before activations are compared."""
     learning_rate: float = Field(default=2e-3, gt=0)
+    """Constant rate, of the base shape."""
     init_std: float = Field(default=0.02, gt=0)
     """At the base width."""
     sequences: int = Field(default=8, ge=1)
+    """In a batch."""
     length: int = Field(default=16, ge=2)
+    """Tokens in a sequence."""
     seeds: int = Field(default=2, ge=1)
+    """Of weights and tokens; root mean squares are over all."""
 
     def shape(self, layers: int, width: int) -> Shape:
         """One of the grid's shapes: as wide, as many heads."""

@@ -1,0 +1,1 @@
+"""Training of one trial: loop, optimizer, schedule, checkpoints, health."""

@@ -1,0 +1,1 @@
+"""What is watched by depth while a model trains, and what is found in it."""
