@@ -97,3 +97,22 @@ def test_an_unknown_device_is_named(tmp_path: Path, capsys: Capture) -> None:
     study = str(study_file(tmp_path))
     assert execute(["run", study, "--dry-run", "--device-spec", "h10"]) == 2
     assert "h100" in capsys.readouterr().err
+
+
+def test_the_published_study_is_counted_before_its_data_is_there(capsys: Capture) -> None:
+    said = answer(capsys, "published-400m", 'designs=["prenorm"]')
+    assert {part["shape"]["vocab"] for part in said["parts"]} == {50280}
+    assert [part["shape"]["width"] for part in said["parts"]][:3] == [1216, 1120, 1024]
+    assert [part["trials"] for part in said["parts"]] == [1, 1, 4, 1, 1, 1, 1]
+    steps = -(-8_100_000_000 // (512 * 2048))
+    assert said["tokens"] == 10 * steps * 512 * 2048
+    assert "its vocabulary is taken as the published one, 50280" in " ".join(said["sentences"])
+
+
+def test_data_that_is_not_there_is_refused_without_a_published_shape(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    study = study_file(tmp_path)
+    changes = ['data={prepared="nowhere"}', "--dry-run"]
+    assert execute(["run", str(study), *changes]) == 2
+    assert "nowhere" in capsys.readouterr().err

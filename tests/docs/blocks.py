@@ -26,7 +26,7 @@ def blocks_of(page: str) -> list[Block]:
     """All blocks of ``docs/<page>`` but those that are another's output."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     found = [match.groups(default="") for match in FENCE.finditer(text)]
-    following = [*found[1:], ("", "", "")]
+    following = [*found[1:], ("", "", "")][: len(found)]
     return [
         Block(language, title, code, after if kind == "text" else "")
         for (language, title, code), (kind, _, after) in zip(found, following, strict=True)
@@ -40,7 +40,9 @@ def block(page: str, title: str) -> Block:
     return found
 
 
-def run(command: str, folder: Path, package: Path = ROOT / "src") -> tuple[int, str]:
+def run(
+    command: str, folder: Path, package: Path = ROOT / "src", timeout: float = 300.0
+) -> tuple[int, str]:
     """Exit code, and what a shell prints in ``folder`` with this environment's commands."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {
@@ -57,7 +59,7 @@ def run(command: str, folder: Path, package: Path = ROOT / "src") -> tuple[int, 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

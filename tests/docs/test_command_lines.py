@@ -33,7 +33,7 @@ def lines_of(page: Path) -> Iterator[str]:
     """Command lines in blocks of a page, those that go on behind a backslash joined."""
     for fenced, indented in BLOCK.findall(page.read_text(encoding="utf-8")):
         for line in (fenced or indented).replace("\\\n", " ").splitlines():
-            if re.match(r"\s*(\$ |torchrun .*-m )?depthbench ", line):
+            if re.match(r"\s*(\$ |.*torchrun .*-m )?depthbench (?!-)", line):
                 yield line.strip()
 
 

@@ -105,7 +105,7 @@ def test_a_study_survives_its_own_resolved_form() -> None:
 
 
 def test_the_packaged_studies_are_in_order() -> None:
-    assert set(packaged()) == {"demo", "pocket"}
+    assert set(packaged()) == {"demo", "pocket", "published-400m"}
     for name in packaged():
         assert StudyConfig.parse(read_study(name), name).name == name
 

@@ -94,7 +94,10 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    study: Annotated[str, typer.Argument(help="A study file, or a packaged study: demo, pocket.")],
+    study: Annotated[
+        str,
+        typer.Argument(help="A study file, or one of the package: demo, pocket, published-400m."),
+    ],
     overrides: Overrides = None,
     data: Data = None,
     out: Out = Path("runs"),
