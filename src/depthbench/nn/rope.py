@@ -27,12 +27,11 @@ def rotary_table(
     """
     exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float64) / head_dim
     positions = torch.arange(length, device=device, dtype=torch.float64)
-    frequencies = base**-exponents
-    if scaling is None:
-        angles = torch.outer(positions, frequencies)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
-    angles = torch.outer(positions, scaling.scaled(frequencies, base))
-    return (scaling.size * angles.cos()).to(dtype), (scaling.size * angles.sin()).to(dtype)
+    frequencies, size = base**-exponents, 1.0
+    if scaling is not None:
+        frequencies, size = scaling.scaled(frequencies, base), scaling.size
+    angles = torch.outer(positions, frequencies)
+    return (size * angles.cos()).to(dtype), (size * angles.sin()).to(dtype)
 
 
 def rotate(
