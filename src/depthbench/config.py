@@ -93,6 +93,7 @@ class Named(Frozen):
     holds: ClassVar[str] = "settings"
     """What its other fields are called in errors."""
     name: str
+    """Which kind."""
 
     @field_validator("name")
     @classmethod

@@ -30,6 +30,9 @@ COMMANDS = {
         "Say what is installed, how fast this machine is, and what is missing for which feature.",
     ),
     "init": Later("init", "Write a study file with comments, for your budget and this machine."),
+    "schema": Later(
+        "schema", "Print the JSON Schema of what depthbench writes and of what --json prints."
+    ),
     "serve": Later(
         "serve", "Show studies in a browser while they run; the pages follow as trials finish."
     ),

@@ -20,6 +20,7 @@ from depthbench.evals.task_study import TaskStudyConfig
 from depthbench.nn.backbones import BACKBONES
 from depthbench.nn.branch import Backbone
 from depthbench.nn.generate import Sampling
+from depthbench.nn.rope_scaling import KINDS as ROPE_SCALINGS
 from depthbench.probes.heal import HealConfig
 from depthbench.probes.load import Parts
 from depthbench.probes.text import TextConfig
@@ -37,7 +38,7 @@ GROUPS: Mapping[str, tuple[str, tuple[type[Frozen], ...]]] = {
         "What `depthbench run STUDY` reads. Tables stand under the name of their field: "
         "`[shapes]`, `[search]`, `[train]`, `[train.health]`, `[data]`. Only `name`, `designs`, "
         "`shapes` and `search` are needed.",
-        (StudyConfig, *OTHER_BACKBONES),
+        (StudyConfig, *OTHER_BACKBONES, *ROPE_SCALINGS.values()),
     ),
     "One run": (
         "What `depthbench train [FILE] KEY=VALUE...` reads.",

@@ -46,7 +46,9 @@ class Llama3Scaling(RopeScaling):
     length: int = Field(ge=1)
     """Positions of the first training."""
     low: float = Field(default=1.0, gt=0)
+    """Turns in ``length`` positions up to which features are divided."""
     high: float = Field(default=4.0, gt=0)
+    """Turns from which features stay as they are."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Llama3Scaling":
@@ -70,7 +72,9 @@ class YarnScaling(RopeScaling):
     length: int = Field(ge=1)
     """Positions of the first training."""
     fast: float = Field(default=32.0, gt=0)
+    """Turns in ``length`` positions from which features stay as they are."""
     slow: float = Field(default=1.0, gt=0)
+    """Turns up to which features are divided."""
     whole: bool = True
     """Both ends of the linear part are rounded to whole features, outwards."""
     attention: float | None = Field(default=None, gt=0)
