@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from depthbench.probes import REGISTRY
 from depthbench.report.probe_groups import Probed
 
 
 class Reading(NamedTuple):
-    """Two sentences below a figure."""
+    """What stands below a figure."""
 
     shows: str
     shows_not: str
+    how: str = ""
+    """How to read it, where that is not plain."""
 
 
 FIGURES = {
@@ -61,7 +64,9 @@ def readings_of(models: list[Probed]) -> dict[str, Reading]:
     found = dict(FIGURES)
     for model in models:
         for one in model.results:
-            found.setdefault(f"probe-{one.probe}", Reading(_ended(one.definition), one.blind))
+            known = REGISTRY.get(one.probe)
+            reading = Reading(_ended(one.definition), one.blind, known.reading if known else "")
+            found.setdefault(f"probe-{one.probe}", reading)
     return found
 
 
