@@ -51,6 +51,7 @@ def test_the_wheel_is_small_and_whole(built: Path) -> None:
 def test_the_source_has_what_the_wheel_is_built_from(built: Path) -> None:
     [sdist] = built.glob("*.tar.gz")
     assert sdist.stat().st_size < 2 * MOST
-    names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as held:
+        names = {name.partition("/")[2] for name in held.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE"} <= names
     assert "src/depthbench/report/report.js" in names

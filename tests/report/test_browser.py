@@ -218,7 +218,7 @@ def test_no_serious_fault_of_accessibility(
     assert bad == []
     # names are as long as users make them
     one.page.evaluate(
-        "document.querySelectorAll('option').forEach((o) => { o.textContent += ' long'.repeat(30); })"
+        "for (const o of document.querySelectorAll('option')) o.textContent += ' x'.repeat(90);"
     )
     wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert one.page.evaluate(wide) <= 0
