@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from depthbench.cli.app import execute
 from depthbench.report import write_report
 from depthbench.report.study import load
 from depthbench.study.store import Store
@@ -75,7 +76,7 @@ class Opened:
         self.said: list[str] = []
         self.asked: list[str] = []
         self.page.on("console", lambda one: self.said.append(f"{one.type}: {one.text}"))
-        self.page.on("pageerror", lambda one: self.said.append(f"error: {one}"))
+        self.page.on("pageerror", lambda one: self.said.append(f"error: {one.stack}"))
         self.page.on("request", lambda one: self.asked.append(one.url))
         self.page.on("dialog", lambda one: self.said.append(f"dialog: {one.message}"))
         start = time.perf_counter()
@@ -244,6 +245,51 @@ def test_a_thousand_trials_load_in_two_seconds(browser: object, tmp_path: Path) 
     assert len(Store(folder).rows()) > 1000
     write_report(folder)
     assert min(Opened(browser, folder / "report.html").seconds for _ in range(3)) < 2
+
+
+STUDY = """
+name = "real"
+designs = ["prenorm", "hc"]
+[shapes]
+params = "100k"
+depths = [2, 4]
+[search]
+learning_rates = [3e-3]
+[train]
+tokens = 20_000
+sequences = 4
+length = 64
+evaluations = 1
+validation_tokens = 2048
+[data]
+paths = ["text.txt"]
+"""
+
+
+@pytest.mark.slow
+def test_a_study_that_was_run_and_probed_opens(
+    browser: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the command line alone, as the demo is."""
+    monkeypatch.chdir(tmp_path)
+    text = "\n\n".join(f"The {n}th line is followed by {n + 1}." for n in range(3000))
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "real.toml").write_text(STUDY, encoding="utf-8")
+    assert execute(["run", "real.toml", "--workers", "1"]) == 0
+    assert execute(["probe", "runs/real", "--probes", "causal,depth,lens", "--tokens", "1k"]) == 0
+    one = Opened(browser, tmp_path / "runs" / "real" / "report.html")
+    one.paint_all()
+    for select in one.page.locator("select").all():
+        for option in select.locator("option").all():
+            select.select_option(option.get_attribute("value"))
+    text = one.download("button.tool[data-table=trials]").read_text(encoding="utf-8")
+    lines = {line["id"]: line for line in csv.DictReader(io.StringIO(text))}
+    for row in Store(tmp_path / "runs" / "real").rows():
+        assert row.loss is not None
+        assert float(lines[row.id]["bits per byte"]) == row.loss.bits_per_byte
+    assert one.page.locator(".plot.map .heatmaplayer").count() > 0
+    assert one.said == []
+    one.context.close()
 
 
 def test_other_pages_work_too(browser: object, tmp_path: Path) -> None:

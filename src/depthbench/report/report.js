@@ -22,7 +22,7 @@
 
   const colour = (label) => (label ? payload.marks[label][dark.matches ? "dark" : "light"] : css("--soft"));
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const alone = (trace) => "trial" in trace.meta.shown;
+  const alone = (trace) => trace.meta.alone;
   const opacity = (trace) => (chosen === null || alone(trace) || trace.meta.label === chosen ? 1 : 0.1);
 
   // a trace with the numbers of the axes that are chosen
@@ -37,6 +37,8 @@
     const own = colour(trace.meta.label);
     const copy = { ...(chosenAxes ? placed(trace, chosenAxes) : trace), opacity: opacity(trace) };
     copy.marker = { ...trace.marker, color: own, line: { ...(trace.marker || {}).line, color: own } };
+    // plotly takes empty tables out of what it is given: ours stay whole
+    copy.meta = { ...trace.meta };
     if (trace.line) copy.line = { ...trace.line, color: own };
     if (copy.error_y) copy.error_y = { ...copy.error_y, color: own };
     const asked = Object.entries(trace.meta.shown).filter(([group]) => group in choice);
@@ -108,6 +110,8 @@
     plot.on("plotly_click", (event) => clicked(plot, event.points[0]));
   }
 
+  const every = [...Object.values(payload.figures), ...payload.maps.flatMap((one) => Object.values(one.figures))];
+  for (const trace of every.flatMap((figure) => figure.data)) trace.meta.alone = "trial" in trace.meta.shown;
   for (const [name, figure] of Object.entries(payload.figures)) {
     if (figure.axes) axes[name] = { x: Object.keys(figure.axes.x)[0], y: Object.keys(figure.axes.y)[0] };
   }
