@@ -168,7 +168,7 @@ def test_text_of_another_field(root: Path, capsys: Capture) -> None:
     trial = str(root / "runs" / "small" / "trials" / trials_of(root / "runs" / "small")[0].id)
     asked = [*OPTIONS, "--data", "fields.jsonl", "--out", "fields"]
     assert execute(["probe", trial, *asked]) == 2
-    assert "has no field 'text'. It has: body. Set text_field" in capsys.readouterr().err
+    assert "has no field 'text'. It has: body. Set --text-field" in capsys.readouterr().err
     assert execute(["probe", trial, *asked, "--text-field", "body"]) == 0
     [result] = read_results(root / "fields")
     assert (result.text.origin, result.text.documents) == ("fields.jsonl", 4)

@@ -167,6 +167,15 @@ def test_bad_windows(settings: dict[str, Any], words: str) -> None:
         WindowConfig.parse(settings)
 
 
+@pytest.mark.parametrize(("most", "length"), [(None, 512), (128, 128), (2048, 512)])
+def test_rows_are_as_long_as_the_model_was_trained_on(most: int | None, length: int) -> None:
+    fitted = WindowConfig().fitted(most)
+    assert (fitted.row, fitted.step) == (length, length // 2)
+    assert WindowConfig(length=64).fitted(most).row == 64
+    with pytest.raises(DepthbenchError, match="stride = 200 leaves tokens of a row of 128"):
+        WindowConfig(stride=200).fitted(128)
+
+
 def test_a_tokenizer_without_a_token_for_it_is_refused(folder: Path) -> None:
     reader = reader_of()
     bare = type(reader)(reader.coder, lambda _: None, 8, 257)

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from depthbench.cli.app import execute
+from depthbench.evals.accuracy import wilson
 from tests.evals.small import byte_llama
 
 pytest.importorskip("lm_eval")
@@ -270,3 +271,15 @@ def test_text_under_a_program_with_and_without_a_cache(root: Path) -> None:
         "order"
     ]
     assert not ours.notes
+
+
+def test_shares_have_an_interval_that_is_one() -> None:
+    """Of three questions two are right: 0.667 ± 1.96 of the standard error would end above 1."""
+    from depthbench.evals.harness import _interval
+
+    assert _interval("acc", 2 / 3, 0.333, 3) == (*wilson(2, 3), "95 % Wilson interval")
+    assert _interval("acc", 1.0, 0.0, 3)[0] == pytest.approx(0.4385, abs=1e-4)
+    low, high, span = _interval("f1", 0.5, 0.1, 3)
+    assert (low, high) == pytest.approx((0.304, 0.696), abs=1e-3)
+    assert span == "95 % by standard error"
+    assert _interval("bits_per_byte", 1.2, "N/A", 3) == (None, None, "")

@@ -1,6 +1,7 @@
 """``depthbench convert``: trials and other models, to LLaMA and to our own folders."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import depthbench
 import depthbench.hub
 from depthbench.cli.app import execute
 from depthbench.hub.olmo_core import write_olmo_core
+from depthbench.hub.own_folder import write_own
 from depthbench.nn.generate import generate
 from depthbench.probes.hf_quiet import quiet
 from depthbench.probes.hf_versions import before
@@ -303,3 +305,24 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, capsys: Capture
     capsys.readouterr()
     assert execute(["convert", str(folder), str(tmp_path / "x"), "--to", "llama"]) == 2
     assert "its tokenizer has 299 tokens, but its embedding 250 rows" in capsys.readouterr().err
+
+
+def test_values_that_are_no_numbers_are_named_and_nothing_is_written(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    model = random_model(config_of("prenorm")).float()
+    next(p for n, p in model.named_parameters() if n.endswith("down.weight")).data[0, 0] = math.nan
+    write_own(model, tmp_path / "broken")
+    asked = ["convert", str(tmp_path / "broken"), str(tmp_path / "new"), "--to", "depthbench"]
+    assert execute(asked) == 2
+    err = capsys.readouterr().err
+    assert "down.weight holds values that are no finite numbers" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_llama_is_no_run(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    assert execute(["generate", str(tmp_path), "--prompt", "a"]) == 2
+    err = capsys.readouterr().err
+    assert "is a Hugging Face model (llama)" in err
+    assert "depthbench convert" in err

@@ -95,13 +95,13 @@ def converted(
         typer.echo("Note: no tokenizer was found, so none was written")
     if found.upcycled is not None:
         typer.echo(_begun(found.design, found.upcycled))
-    typer.echo(f"Logits differ by {found.distance:.1e} of the largest.")
+    typer.echo(f"Read again: logits differ by {found.distance:.1e} of the largest.")
     typer.echo(f"Model: {out}")
 
 
 def _begun(design: str, apart: "Distance") -> str:
-    so = "as it promises" if apart.promised is not None else "which promises no equal start"
+    so = "equal up to rounding and norm_eps" if apart.promised is not None else "not its equal"
     return (
-        f"Begins as a model of '{design}', {so}: its logits differ from the source's by at most "
-        f"{apart.largest:.1e} ({apart.relative:.1e} of their norm)."
+        f"Begins as a model of '{design}', {so}: on random tokens its logits differ from the "
+        f"source's by up to {apart.largest:.1e} ({apart.relative:.1e} of their norm)."
     )

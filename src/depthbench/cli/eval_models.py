@@ -90,7 +90,7 @@ def models(
     data: opt.Texts = None,
     pairs: opt.PairFiles = None,
     sets: opt.Sets = None,
-    length: opt.RowLength = WINDOWS["length"].default,
+    length: opt.RowLength = None,
     stride: opt.Stride = None,
     bos: opt.BosPolicy = WINDOWS["bos"].default,
     tokens: opt.Most = "64k",
@@ -119,7 +119,7 @@ def models(
 ) -> None:
     """Measure a model on text, answers and tasks, as it is or with its blocks rearranged."""
     prepare_process()
-    join_of = {"join": join, "bos": bos}
+    join_of = {"join": join, "bos": bos, "length": length}
     windows = {"length": length, "stride": stride, "bos": bos}
     text = {"paths": tuple(data or ()), "text_field": text_field, "windows": windows}
     files = {"files": tuple(pairs or ()), "prompt": prompt_field, "answer": answer_field}

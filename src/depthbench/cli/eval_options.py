@@ -22,7 +22,10 @@ Sets = Annotated[
         "Face Hub, or NAME=FOLDER with a copy; repeatable.",
     ),
 ]
-RowLength = Annotated[int, typer.Option("--length", min=2, help="Tokens of a row.")]
+RowLength = Annotated[
+    int | None,
+    typer.Option("--length", min=2, help="Tokens of a row; as the model was trained, at most 512."),
+]
 Stride = Annotated[
     int | None,
     typer.Option("--stride", min=1, help="Tokens from row to row; half of --length unless given."),

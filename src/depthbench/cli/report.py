@@ -50,7 +50,7 @@ def report(
     serve_on: Annotated[
         str | None,
         typer.Option(
-            "--serve-on", help="Device whose costs to serve are modelled and added: h100, cpu."
+            "--serve-on", help="Device whose costs to serve are modelled and added: h100, this."
         ),
     ] = None,
     context: Annotated[

@@ -96,7 +96,7 @@ class Streamed(Input):
             raise DepthbenchError(
                 f"paths: '{self.given}' has no field '{self.field}'"
                 f"{nearest(self.field, names) or '.'} It has: {', '.join(names[:20]) or 'none'}. "
-                "Set text_field to one of them"
+                "Set --text-field (text_field) to one of them"
             )
         return rows.select_columns([self.field])
 

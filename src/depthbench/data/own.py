@@ -262,7 +262,7 @@ def _field_of(record: Any, field: str, path: Path, number: int) -> str:
     if not isinstance(text, str):
         raise DepthbenchError(
             f"{path} line {number}: field '{field}' is {type(text).__name__}, not text. "
-            "Set text_field to a text field"
+            "Set --text-field (text_field) to a text field"
         )
     return text
 
@@ -271,7 +271,7 @@ def _no_field(place: str, field: str, names: list[str]) -> DepthbenchError:
     listed = ", ".join(names[:20]) or "none"
     return DepthbenchError(
         f"{place} has no field '{field}'{nearest(field, names) or '.'} It has: {listed}. "
-        "Set text_field to one of them"
+        "Set --text-field (text_field) to one of them"
     )
 
 
@@ -289,7 +289,8 @@ def _open_parquet(path: Path, field: str) -> Iterator[Any]:
             kind = schema.field(field).type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise DepthbenchError(
-                    f"{path}: column '{field}' is {kind}, not text. Set text_field to a text column"
+                    f"{path}: column '{field}' is {kind}, not text. Set --text-field "
+                    "(text_field) to a text column"
                 )
             yield file
     except (pa.ArrowException, OSError) as error:

@@ -41,7 +41,9 @@ def measure_domains(
     longer than the model reads.
     """
     check_vocabulary(reader)
-    check_length(reader, config.windows.length)
+    windows = config.windows.fitted(reader.trained or reader.longest)
+    config = config.model_copy(update={"windows": windows})
+    check_length(reader, windows.row)
     bos = bos_of(reader, config.windows)
     found = [
         _rows(name, pieces, config, bos, reader) for name, pieces in _pieces(reader, config).items()
@@ -165,7 +167,7 @@ def check_words(windows: list[Window], reader: Reader) -> None:
 def _policy(config: DomainConfig, bos: int | None, reader: Reader) -> dict[str, Any]:
     windows = config.windows
     return {
-        "length": windows.length,
+        "length": windows.row,
         "stride": windows.step,
         "bos": windows.bos,
         "bos_token": bos,

@@ -20,7 +20,7 @@ from pydantic import Field
 from depthbench.config import Frozen, digest_of
 from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError, nearest
-from depthbench.evals.accuracy import Z
+from depthbench.evals.accuracy import Z, wilson
 from depthbench.evals.domains import check_vocabulary
 from depthbench.evals.generate import stream
 from depthbench.evals.measure import Machinery
@@ -38,6 +38,8 @@ from depthbench.probes.subject import Subject
 NAME = "depthbench"
 LOG = logging.getLogger(__name__)
 LONGEST = 2048
+SHARES = ("acc", "acc_norm", "exact_match")
+"""Metrics that are shares of questions, answered right or not."""
 """Tokens of a row of a model that reads any number, as the harness has it."""
 UNTOLD = "cuda:0"
 """Device of the harness's command where it is told none: the CPU where there is no such device."""
@@ -266,29 +268,41 @@ def _measured(
         policy=policy,
         data_hash=digest_of(read),
         counts={"questions": len(samples)},
-        numbers=tuple(_numbers(found["results"][name])),
+        numbers=tuple(_numbers(found["results"][name], len(samples))),
         notes=tuple(lm.notes),
         machine=describe(str(subject.device), subject.dtype),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _numbers(results: dict[str, Any]) -> Iterator[Number]:
-    """Its metrics, with the interval that the harness's standard error gives."""
+def _numbers(results: dict[str, Any], questions: int) -> Iterator[Number]:
+    """Its metrics, with Wilson's interval of a share, or what the standard error gives."""
     for key, value in results.items():
         metric, comma, way = key.partition(",")
         if not comma or metric.endswith("_stderr") or isinstance(value, str):
             continue
         error = results.get(f"{metric}_stderr,{way}")
-        known = isinstance(error, int | float)
+        low, high, span = _interval(metric, float(value), error, questions)
         yield Number(
             name=metric if way == "none" else f"{metric}, {way}",
             title=metric.replace("_", " "),
             value=float(value),
-            low=float(value) - Z * error if known else None,
-            high=float(value) + Z * error if known else None,
-            span="95 % by standard error" if known else "",
+            low=low,
+            high=high,
+            span=span,
         )
+
+
+def _interval(
+    metric: str, value: float, error: object, questions: int
+) -> tuple[float | None, float | None, str]:
+    """Its ends and what it is; none where the harness gives no error."""
+    if not isinstance(error, int | float):
+        return None, None, ""
+    right = round(value * questions)
+    if metric in SHARES and abs(value * questions - right) < 1e-6:
+        return *wilson(right, questions), "95 % Wilson interval"
+    return value - Z * error, value + Z * error, "95 % by standard error"
 
 
 def main() -> None:

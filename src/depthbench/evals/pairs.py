@@ -109,7 +109,9 @@ def _pair(given: str, number: int, line: str, fields: tuple[str, str]) -> Pair:
         raise DepthbenchError(f"{where} is no JSON object. Mend that line")
     values: list[str] = []
     for option, name in zip(("--prompt-field", "--answer-field"), fields, strict=True):
-        if not isinstance(record.get(name), str):
+        if name in record and not isinstance(record[name], str):
+            raise DepthbenchError(f"{where}: '{name}' = {record[name]!r:.40} is no text. Quote it")
+        if name not in record:
             raise DepthbenchError(
                 f"{where} has no text '{name}'{nearest(name, record) or '.'} It has "
                 f"{', '.join(record) or 'nothing'}: name the field with {option}"

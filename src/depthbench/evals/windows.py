@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from depthbench.config import Frozen
 
+USUAL = 512
+"""Tokens of a row, where nothing tells."""
 Bos = Literal["always", "never", "document"]
 
 
@@ -19,8 +21,9 @@ class WindowConfig(Frozen):
     document has them.
     """
 
-    length: int = Field(default=512, ge=2)
-    """Tokens of a row, its first one included."""
+    length: int | None = Field(default=None, ge=2)
+    """Tokens of a row, its first one included; None = as many as the model was trained on or
+    reads, 512 at most."""
     stride: int | None = Field(default=None, ge=1)
     """Tokens between the beginnings of two rows; None = half of ``length``."""
     bos: Bos = "document"
@@ -29,16 +32,27 @@ class WindowConfig(Frozen):
     scored, and neither are its bytes."""
 
     @property
+    def row(self) -> int:
+        """The length that is used."""
+        return self.length or USUAL
+
+    @property
     def step(self) -> int:
         """The stride that is used."""
-        return self.stride or max(1, self.length // 2)
+        return self.stride or max(1, self.row // 2)
+
+    def fitted(self, most: int | None) -> Self:
+        """With a length for a model of ``most`` tokens, where none was asked for."""
+        if self.length is not None or most is None:
+            return self
+        return self.parse(self.model_dump() | {"length": min(USUAL, most)}, "eval")
 
     @model_validator(mode="after")
     def _every_token_once(self) -> Self:
-        if self.step >= self.length:
+        if self.step >= self.row:
             raise ValueError(
-                f"stride = {self.step} leaves tokens of a row of {self.length} without context. "
-                f"Use at most {self.length - 1}"
+                f"stride = {self.step} leaves tokens of a row of {self.row} without context. "
+                f"Use at most {self.row - 1}"
             )
         return self
 
@@ -70,7 +84,7 @@ def windows_of(
     front = () if bos is None or config.bos == "document" else (bos,)
     if bos is not None and config.bos == "document":
         ids, sizes = (bos, *ids), (0, *sizes)
-    body, begin = config.length - len(front), 0
+    body, begin = config.row - len(front), 0
     done = 1 - len(front)
     while done < len(ids):
         end = min(begin + body, len(ids))

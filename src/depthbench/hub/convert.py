@@ -1,5 +1,6 @@
 """From any form that we read to a LLaMA folder or our own, and the check of what is there."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from depthbench.hub.llama import export_llama
 from depthbench.hub.own_folder import read_model, write_own
 from depthbench.hub.source import Source, open_source
 from depthbench.hub.upcycle import Distance, distance, upcycled
+from depthbench.nn.model import Model
 from depthbench.probes.hf_quiet import quiet
 
 Form = Literal["llama", "depthbench"]
@@ -65,6 +67,7 @@ def convert(
         apart = distance(source.model, made)
         source = replace(source, model=made)
     model, notes = source.model, list(source.notes)
+    _check_numbers(model, given)
     if source.missing is not None:
         notes.append(source.missing)
     if to == "llama":
@@ -73,6 +76,12 @@ def convert(
         export_llama(model, place, source.tokenizer, context=source.context, **_more(source, to))
     else:
         write_own(model, place, source.tokenizer, **_more(source, to))
+    try:
+        apart_from_read = _checked(source, place, to)
+    except DepthbenchError:
+        # a folder that is not the model must not be taken for it later
+        shutil.rmtree(place)
+        raise
     return Converted(
         source=given,
         folder=str(place),
@@ -80,7 +89,7 @@ def convert(
         design=model.config.design.name,
         parameters=sum(one.numel() for one in model.parameters()),
         tokenizer=source.tokenizer is not None,
-        distance=_checked(source, place, to),
+        distance=apart_from_read,
         notes=tuple(notes),
         upcycled=apart,
     )
@@ -88,6 +97,15 @@ def convert(
 
 def _more(source: Source, to: Form) -> dict[str, Any]:
     return {"unused": source.unused, "notes": source.notes, "card": card_of(source, to)}
+
+
+def _check_numbers(model: Model, given: str) -> None:
+    for name, one in model.named_parameters():
+        if not one.isfinite().all():
+            raise DepthbenchError(
+                f"{given}: {name} holds values that are no finite numbers, so nothing was written. "
+                "Take an earlier checkpoint"
+            )
 
 
 @torch.no_grad()

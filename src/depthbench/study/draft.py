@@ -35,7 +35,7 @@ class DraftConfig(Frozen):
     depths: tuple[int, ...] = Field(default=(2, 4, 12), min_length=1)
     learning_rates: tuple[float, ...] = Field(default=(1.5e-3, 3e-3, 6e-3), min_length=1)
     seeds: int = Field(default=1, ge=1)
-    minutes: float = Field(default=30.0, gt=0)
+    minutes: float = Field(default=30.0, gt=0, le=1e6)
     """For all trials together."""
     paths: tuple[str, ...] = ()
     """Own text; empty for the text that is installed."""
@@ -152,7 +152,9 @@ def write_new(path: Path, text: str) -> None:
     except FileExistsError:
         raise DepthbenchError(f"{path} is there already. Name another file") from None
     except OSError as error:
-        raise DepthbenchError(f"{path} cannot be written: {error.strerror}") from None
+        raise DepthbenchError(
+            f"{path} cannot be written: {error.strerror}. Name a file in a folder that is there"
+        ) from None
 
 
 def _quoted(text: str) -> str:

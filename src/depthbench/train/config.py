@@ -16,7 +16,7 @@ from depthbench.train.health.config import HealthConfig
 class TrainConfig(Frozen):
     """AdamW with linear warm-up and cosine decay, the published recipe scaled to small runs."""
 
-    tokens: int = Field(default=1_000_000, ge=1)
+    tokens: int = Field(default=1_000_000, ge=1, le=10**15)
     """Training tokens; the last step is a whole batch."""
     sequences: int = Field(default=16, ge=1)
     """Sequences in a batch."""

@@ -54,7 +54,13 @@ def config_of(folder: Path) -> TrialConfig:
             f"{path} cannot be read: {error.strerror or error}. {_hint(folder)}"
         ) from None
     try:
-        return TrialConfig.parse(json.loads(text), str(path))
+        found = json.loads(text)
+        if isinstance(found, dict) and "model_type" in found:
+            raise DepthbenchError(
+                f"{folder} is a Hugging Face model ({found['model_type']}), no run of ours. Write "
+                f"one of it: depthbench convert {folder} NEW --to depthbench"
+            )
+        return TrialConfig.parse(found, str(path))
     except ValueError as error:
         raise DepthbenchError(f"{path} is no valid JSON: {error}. Train the trial again") from None
 
