@@ -73,3 +73,11 @@ def test_the_same_command_goes_on_and_others_are_refused(
     given = ["convert", str(first), str(tmp_path / "x"), "--to", "llama", "--design", "hc"]
     assert execute(given) == 2
     assert "a LLaMA is a pre-norm model" in capsys.readouterr().err
+
+
+def test_what_is_refused_leaves_no_folder(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(go_on(root, tmp_path / "a", tmp_path / "nosuch")) == 2
+    assert "nosuch" in capsys.readouterr().err
+    assert not (tmp_path / "a" / "run").exists()

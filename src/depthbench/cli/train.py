@@ -1,9 +1,10 @@
 """``depthbench train``: one model, with checkpoints that training goes on from."""
 
 import json
+import shutil
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from depthbench.cli.options import Log
 from depthbench.cli.run import interrupt
 from depthbench.config import override, read_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
+from depthbench.errors import DepthbenchError
 from depthbench.machine import prepare_process
 from depthbench.study.run import explicit, locked
 from depthbench.study.single import RunConfig, train_single
@@ -26,6 +28,7 @@ from depthbench.train.stop import Stop
 from depthbench.train.team import Team
 from depthbench.train.trackers import parse_trackers
 
+LOCKS = {".lock", ".lock-owner"}
 EXAMPLE = """Examples:
 
 depthbench train design=hc shape.layers=8 shape.width=64 train.tokens=2e6
@@ -104,7 +107,7 @@ def _train(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     lock = locked(folder) if team.main else nullcontext()
-    with lock, _progress(console) as progress:
+    with _nothing_left(folder), lock, _progress(console) as progress:
         bar = progress.add_task(config.name, total=config.train.steps)
         outcome, row = train_single(
             config,
@@ -120,6 +123,18 @@ def _train(
         console.print(note, highlight=False, markup=False, soft_wrap=True)
     if team.main:
         _tell(outcome, row, folder, as_json)
+
+
+@contextmanager
+def _nothing_left(folder: Path) -> Iterator[None]:
+    """What is refused before anything begins leaves no folder behind."""
+    there = folder.exists()
+    try:
+        yield
+    except DepthbenchError:
+        if not there and {path.name for path in folder.glob("*")} <= LOCKS:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _prepared(config: RunConfig, team: Team, say: Callable[[str], None]) -> Dataset:
