@@ -37,6 +37,8 @@ def formula(text: str, shape: Shape, streams: int) -> int:
         "m": streams,
         "kv_heads": shape.kv_heads,
         "head_dim": shape.head_dim,
+        # true counts as 1
+        "before": 1,
     }
     symbols = {name: Symbol(name) for name in sizes}
     rules = (*standard_transformations, implicit_multiplication)

@@ -63,8 +63,8 @@ def test_a_study_stands_for_its_best_trials(root: Path, capsys: Capture) -> None
     assert "Depth that is used" in report.words
     assert ": left out" not in report.words
     assert "not known" not in report.words
-    shown = report.payload["figures"]
-    labels = [shown[n]["data"][0]["meta"]["label"] for n in shown if n.startswith("probe-map")]
+    shown = report.payload["maps"][0]["figures"]
+    labels = [shown[n]["data"][0]["meta"]["label"] for n in sorted(shown)]
     assert labels == [row.label for row in rows] == ["prenorm", "hc"]
     pages = [line.split(": ")[1] for line in said.splitlines() if line.startswith("Report: ")]
     assert pages[-2:] == [str(study / "probes" / "report.html"), str(study / "report.html")]

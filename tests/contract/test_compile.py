@@ -45,6 +45,7 @@ def test_every_variant_compiles_once_at_every_shape() -> None:
     assert_compiles_once(["2x16", "3x32", "6x32"], list(VARIANTS))
 
 
+@pytest.mark.slow
 def test_every_design_compiles_once() -> None:
     assert_compiles_once(["2x16"], list(DEFAULTS))
 

@@ -98,6 +98,7 @@ def accuracies(net: nn.Module, steps: int) -> tuple[float, float]:
     return before, accuracy()
 
 
+@pytest.mark.slow
 def test_rezero_trains_a_fully_connected_net_of_1000_layers() -> None:
     """As its paper says; without a residual the same net learns nothing."""
     _, rezero = accuracies(deep_net("rezero", 1000, 16), steps=25)

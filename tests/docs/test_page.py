@@ -89,6 +89,7 @@ def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "init_cards", lambda subject: init_cards(subject, (2, 5)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shallow")
 def test_same_bytes_each_time(tmp_path: Path) -> None:
     seen: list[str] = []

@@ -25,6 +25,7 @@ def close(strengths: list[float], expected: list[float]) -> None:
     torch.testing.assert_close(strengths, expected, rtol=BIASED, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGISTRY)
 def test_nothing_comes_from_above_and_something_from_below(name: str) -> None:
     found = at_start(name)

@@ -18,7 +18,7 @@ from depthbench.report.domain_figure import domain_figure
 from depthbench.report.domain_lines import domain_lines
 from depthbench.report.evaluations import evaluated_study
 from depthbench.report.html import render
-from depthbench.report.plots import all_labels
+from depthbench.report.interactive import all_labels
 from depthbench.report.study import load
 from depthbench.report.style import marks
 from depthbench.study.store import Row
