@@ -128,7 +128,7 @@ STATE = [
     ),
     Mutant(
         "marks: closing quotes hide a sentence's end",
-        "data/tokenizer.py",
+        "data/sentences.py",
         "text[-1].isspace() or text[-1] in CLOSING",
         "text[-1].isspace()",
         "data/test_tokenizer.py",

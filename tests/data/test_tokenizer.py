@@ -7,11 +7,11 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from depthbench.data.sentences import ends_sentence
 from depthbench.data.sources import Document
 from depthbench.data.tokenizer import (
     ByteTokenizer,
     FileTokenizer,
-    ends_sentence,
     identity,
     read,
     train_bpe,

@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from depthbench.cli.app import execute
 from depthbench.cli.report import register
 from depthbench.errors import DepthbenchError
 from depthbench.study.verdict import judge
@@ -46,3 +47,10 @@ def test_a_missing_folder_is_an_error_of_the_user(app: typer.Typer, tmp_path: Pa
     result = CliRunner().invoke(app, [str(tmp_path / "nothing")])
     assert isinstance(result.exception, DepthbenchError)
     assert "no such folder" in str(result.exception)
+
+
+def test_context_is_for_costs_to_serve(
+    rich_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["report", str(rich_folder), "--context", "100"]) == 2
+    assert "add --serve-on h100" in capsys.readouterr().err

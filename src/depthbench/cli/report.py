@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from depthbench.errors import DepthbenchError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+CONTEXT = 4096
 EXAMPLE = """Examples:
 
 depthbench report runs/demo --published
@@ -54,8 +57,9 @@ def report(
         ),
     ] = None,
     context: Annotated[
-        int, typer.Option("--context", min=1, help="Tokens of context for --serve-on.")
-    ] = 4096,
+        int | None,
+        typer.Option("--context", min=1, help="Tokens for --serve-on; 4096 if not given."),
+    ] = None,
 ) -> None:
     """Write report.html, verdict.json and figures of a study, and print its verdict.
 
@@ -72,7 +76,11 @@ def report(
 
     errors = Console(stderr=True)
     if serve_on is not None:
-        _model_serving(folder, serve_on, context, errors)
+        _model_serving(folder, serve_on, context or CONTEXT, errors)
+    elif context is not None:
+        raise DepthbenchError(
+            f"--context {context} is for costs to serve: add --serve-on h100, or leave it out"
+        )
     files = write_report(folder, published=published, out=out)
     pages = [files.html]
     if compare:

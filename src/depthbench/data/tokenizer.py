@@ -16,14 +16,11 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
 from depthbench.data.config import BYTE_VALUES, DataConfig
+from depthbench.data.sentences import ends_sentence
 from depthbench.data.sources import Document
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.files import user_path
 
-STOPS = (".", "!", "?", "。", "！", "？")
-"""What ends a sentence."""
-CLOSING = "\"'”’»›」』)]}）】》〉"
-"""Quotes and brackets that may stand behind the end of a sentence, in the same token."""
 DOCUMENT = "<|document|>"
 HUB = "hf:"
 """In front of a name on Hugging Face."""
@@ -368,17 +365,6 @@ def _is_byte_level(step: dict[str, Any] | None) -> bool:
     if step["type"] == "Sequence":
         return any(_is_byte_level(part) for part in step["pretokenizers"])
     return step["type"] == "ByteLevel"
-
-
-def ends_sentence(text: str) -> bool:
-    """Whether the text of a token ends with a stop, closing quotes, brackets and space aside.
-
-    One token is all that is seen: the stop of an abbreviation or a number counts, and a quote
-    that is a token of its own behind the stop opens the next sentence.
-    """
-    while text and (text[-1].isspace() or text[-1] in CLOSING):
-        text = text[:-1]
-    return text.endswith(STOPS)
 
 
 def _sentence_ends(inner: tokenizers.Tokenizer, byte_level: bool, document: int) -> tuple[int, ...]:

@@ -53,21 +53,30 @@ def look(mark: Mark) -> dict[str, Any]:
 
 def write_figures(study: StudyData, folder: Path, with_published: bool) -> list[Path]:
     """Write each figure to ``folder`` as PNG (200 dots per inch) and SVG; their paths."""
-    drawings: dict[str, Callable[[], Figure]] = {
+    paths: list[Path] = []
+    with mpl.rc_context(STYLE):
+        for name, draw in drawings(study, with_published).items():
+            paths += save_as(draw(), folder, name, ("png", "svg"))
+    return paths
+
+
+def drawings(study: StudyData, with_published: bool) -> dict[str, Callable[[], Figure]]:
+    """What draws each figure of ``study``, by the name of its files."""
+    found: dict[str, Callable[[], Figure]] = {
         "loss_by_aspect_ratio": lambda: aspect_figure(study.verdict, with_published)
     }
     if any(design.search.grid for design in study.verdict.designs):
-        drawings["learning_rate_search"] = lambda: search_figure(study.verdict)
+        found["learning_rate_search"] = lambda: search_figure(study.verdict)
     if study.curves:
-        drawings["training_curves"] = lambda: training_figure(study)
-    paths: list[Path] = []
-    with mpl.rc_context(STYLE):
-        for name, draw in drawings.items():
-            figure = draw()
-            for kind in ("png", "svg"):
-                path = folder / f"{name}.{kind}"
-                save_atomic(path, lambda target, f=figure, k=kind: save_figure(f, target, k))
-                paths.append(path)
+        found["training_curves"] = lambda: training_figure(study)
+    return found
+
+
+def save_as(figure: Figure, folder: Path, name: str, kinds: Sequence[str]) -> list[Path]:
+    """Write ``figure`` in each of these formats; their paths."""
+    paths = [folder / f"{name}.{kind}" for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
+        save_atomic(path, lambda target, k=kind: save_figure(figure, target, k))
     return paths
 
 

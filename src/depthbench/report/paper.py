@@ -1,27 +1,18 @@
 """What a paper needs of a study: figures as PDF and SVG, tables in LaTeX, drafts of captions."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 
-from depthbench.files import save_atomic, write_atomic
+from depthbench.files import write_atomic
 from depthbench.report import facts
-from depthbench.report.figures import (
-    STYLE,
-    aspect_figure,
-    save_figure,
-    search_figure,
-    training_figure,
-)
+from depthbench.report.figures import STYLE, drawings, save_as
 from depthbench.report.study import StudyData, depths, load
 from depthbench.study.findings import DesignFinding, Point
 from depthbench.study.words import counted, listed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER: dict[Any, Any] = STYLE | {
     "font.family": "serif",
@@ -68,25 +59,15 @@ def write_paper(folder: Path, out: Path) -> list[Path]:
 
 
 def _figures(study: StudyData, out: Path) -> list[Path]:
-    drawings: dict[str, Callable[[], Figure]] = {
-        "loss_by_aspect_ratio": lambda: aspect_figure(study.verdict)
-    }
-    if any(design.search.grid for design in study.verdict.designs):
-        drawings["learning_rate_search"] = lambda: search_figure(study.verdict)
-    if study.curves:
-        drawings["training_curves"] = lambda: training_figure(study)
     paths: list[Path] = []
     with mpl.rc_context(PAPER):
-        for name, draw in drawings.items():
+        for name, draw in drawings(study, with_published=False).items():
             figure = draw()
             width, height = figure.get_size_inches()
             figure.set_size_inches(WIDTH, WIDTH * height / width)
             if len(figure.axes) == 1:
                 figure.axes[0].set_title("")
-            for kind in KINDS:
-                path = out / f"{name}.{kind}"
-                save_atomic(path, lambda target, f=figure, k=kind: save_figure(f, target, k))
-                paths.append(path)
+            paths += save_as(figure, out, name, KINDS)
     return paths
 
 

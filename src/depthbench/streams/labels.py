@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from depthbench.data.tokenizer import CLOSING, Tokenizer
+from depthbench.data.sentences import CLOSING
+from depthbench.data.tokenizer import Tokenizer
 from depthbench.errors import DepthbenchError
 from depthbench.probes.batch import Batch
 from depthbench.probes.text import Text
