@@ -163,6 +163,19 @@ def test_everything_from_the_user_is_escaped(tmp_path: Path) -> None:
     assert ATTACK in page.words
 
 
+def test_a_path_that_is_a_script_shows_as_text(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "study", rich_rows()[:6])
+    toml = folder / "study.toml"
+    text = toml.read_text(encoding="utf-8")
+    assert "paths = []" in text
+    toml.write_text(text.replace("paths = []", f"paths = ['{ATTACK}.txt']"), encoding="utf-8")
+    html = render(load(folder))
+    page = Page(html)
+    assert f"{ATTACK}.txt" in page.words
+    assert "<script>alert" not in html
+    assert page.tags.count("script") == 3
+
+
 def test_a_study_with_some_trials_says_how_many(tmp_path: Path) -> None:
     rows = rich_rows()[:3]
     folder = write_study(tmp_path / "study", rows)
