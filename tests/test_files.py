@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         write_atomic(tmp_path / "file" / "x", "new")
     assert str(caught.value) == (
         f"cannot create the folder {tmp_path / 'file'}: File exists. "
-        "Name a folder that can be written with --out"
+        "Name another folder, which can be written"
     )
     with pytest.raises(DepthbenchError, match="Not a directory"):
         make_folder(tmp_path / "file" / "deeper")

@@ -77,7 +77,7 @@ def make_folder(path: Path) -> None:
     except OSError as error:
         raise DepthbenchError(
             f"cannot create the folder {path}: {error.strerror or error}. "
-            "Name a folder that can be written with --out"
+            "Name another folder, which can be written"
         ) from None
 
 

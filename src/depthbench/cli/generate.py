@@ -40,7 +40,9 @@ def text(
         typer.Argument(help="Folder of a trial, with its weights, or of depthbench convert."),
     ],
     prompt: Annotated[str, typer.Option("--prompt", help="What to continue.")] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="New tokens at most.")] = 200,
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=1, max=1_000_000, help="New tokens at most.")
+    ] = 200,
     temperature: Annotated[
         float, typer.Option("--temperature", help="0 takes the most likely token.")
     ] = 0.0,
