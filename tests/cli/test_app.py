@@ -1,5 +1,6 @@
 """The command as a whole: help, exit codes, interrupts."""
 
+import os
 import subprocess
 import sys
 
@@ -52,6 +53,21 @@ def test_the_help_imports_nothing_that_it_can_do_without() -> None:
 def test_the_help_says_what_the_command_says_of_itself(name: str) -> None:
     own = loaded(name, COMMANDS[name])
     assert " ".join(own.help.split("\n\n")[0].split()) == COMMANDS[name].says
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "found"),
+    [
+        ("depthbench pr", 1, ["probe", "prune"]),
+        ("depthbench serve --p", 2, ["--port"]),
+        ("depthbench streams ", 2, ["diagnose", "ablate", "merge", "report"]),
+    ],
+)
+def test_the_shell_completes(words: str, place: int, found: list[str]) -> None:
+    asked = {"_DEPTHBENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+    command = [sys.executable, "-c", "from depthbench.cli import main; main()"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True)
+    assert done.stdout.split() == found
 
 
 def test_an_unknown_command_names_the_nearest(capsys: Capture) -> None:

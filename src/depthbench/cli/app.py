@@ -82,7 +82,7 @@ COMMANDS = {
 
 def build() -> typer.Typer:
     """The command with all its subcommands."""
-    return typer.Typer(
+    app = typer.Typer(
         name="depthbench",
         cls=lazy_group(COMMANDS),
         help="Do more layers buy more computation, and which residual connection makes them?",
@@ -90,6 +90,9 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    # only of an app with a callback does typer make a group that completes itself
+    app.callback()(lambda: None)
+    return app
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -99,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def execute(arguments: list[str]) -> int:
     """Exit code of the command line with these arguments; without any, it prints its help."""
-    command = typer.main.get_group(build())
+    command = typer.main.get_command(build())
     try:
         result = command.main(
             arguments or ["--help"], prog_name="depthbench", standalone_mode=False
