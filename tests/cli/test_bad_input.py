@@ -260,7 +260,7 @@ def test_a_blocked_output_folder(refused: Run, study: Path, tmp_path: Path) -> N
     (tmp_path / "file").write_text("in the way")
     line = refused("run", str(study), "--out", str(tmp_path / "file"))
     assert f"cannot create the folder {tmp_path / 'file' / 'small'}: Not a directory" in line
-    assert "--out" in line
+    assert "Name another folder" in line
     assert (tmp_path / "file").read_text() == "in the way"
 
 
