@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 # huggingface_hub 1 came with transformers 5, and newer datasets ask for it
 OLD = ("transformers==4.57.*", "huggingface_hub<1", "tokenizers<0.23", "datasets==4.0.*")
 UNREACHED = ("connection", "timed out", "name resolution")
-TESTS = ("hub", *(f"probes/test_{name}.py" for name in ("huggingface", "hf_prune", "pretrained")))
+PROBES = ("huggingface", "hf_prune", "pretrained")
+TESTS = ("hub", "evals", *(f"probes/test_{name}.py" for name in PROBES))
 
 
 def ran(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -31,7 +31,7 @@ from depthbench.probes.hf_layout import Finish, Layout, layout_of, setting, thro
 from depthbench.probes.hf_prune import model_without, write_model
 from depthbench.probes.hf_record import Repeats, own_forward, recorded, silenced, state_of
 from depthbench.probes.hf_routers import no_routers, router_shares
-from depthbench.probes.hf_versions import experts_as_before, experts_in_turn
+from depthbench.probes.hf_versions import cache_name, experts_as_before, experts_in_turn
 from depthbench.probes.load import Parts
 from depthbench.probes.program import plain
 from depthbench.probes.subject import Call, Decoder, Session, Subject, SubjectFacts
@@ -145,8 +145,9 @@ class HuggingFaceDecoder(Decoder):
     @torch.no_grad()
     def read(self, tokens: Sequence[int]) -> Float[Tensor, "v"]:
         row = torch.tensor([list(tokens)], device=next(self.model.parameters()).device)
-        out: Any = self.model(input_ids=row, cache=self.past, use_cache=True)
-        self.past = out.cache
+        name = cache_name()
+        out: Any = self.model(input_ids=row, **{name: self.past}, use_cache=True)
+        self.past = out[name]
         return out.logits[0, -1]
 
 
