@@ -306,7 +306,10 @@ class Design(Parametrised, ABC, Generic[S]):
         )
 
     def fewer_into(self, new: Any, fewer: Fewer) -> None:
-        """Give ``new``, of the config that `fewer` returned, the parameters at the root."""
+        """Give ``new``, of the config that `fewer` returned, the parameters at the root.
+
+        Called only where `fewer` gives one.
+        """
         raise NotImplementedError
 
     def with_depth_state(self, state: S, z: Float[Tensor, "b t width"]) -> S:

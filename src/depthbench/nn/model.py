@@ -390,4 +390,9 @@ def places(program: Sequence[int]) -> list[int]:
 
 def turns(program: Sequence[int]) -> list[int]:
     """How often the block of each place of a program ran before."""
-    return [list(program[:place]).count(block) for place, block in enumerate(program)]
+    seen: Counter[int] = Counter()
+    found: list[int] = []
+    for block in program:
+        found.append(seen[block])
+        seen[block] += 1
+    return found

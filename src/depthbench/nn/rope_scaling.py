@@ -1,6 +1,7 @@
 """Changes of RoPE's frequencies that let a model read longer contexts than it was trained on."""
 
 import math
+from abc import ABC, abstractmethod
 from typing import Annotated, Any
 
 import torch
@@ -12,7 +13,7 @@ from depthbench.config import Named, by_name
 from depthbench.errors import DepthbenchError, unknown
 
 
-class RopeScaling(Named):
+class RopeScaling(Named, ABC):
     """One of the kinds below."""
 
     factor: float = Field(ge=1)
@@ -23,9 +24,9 @@ class RopeScaling(Named):
         """What the turns multiply the length of queries and keys by."""
         return 1.0
 
+    @abstractmethod
     def scaled(self, frequencies: Float[Tensor, "half"], base: float) -> Float[Tensor, "half"]:
         """Radians a position, from ``base^(-2i/head_dim)``."""
-        raise NotImplementedError
 
 
 class LinearScaling(RopeScaling):
