@@ -1,13 +1,12 @@
 """What trials spent, losses at equal FLOPs or time, and the front of loss and cost."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from depthbench.cost.flops import count_flops
-from depthbench.report.aspect_plot import aspect_plot
+from depthbench.report.aspect_plot import aspect_plot, placed
 from depthbench.report.pareto_plot import pareto_plot
 from depthbench.report.spent import at_equal, spent
 from depthbench.report.study import StudyData, TrainingCurve, load
@@ -39,18 +38,19 @@ def test_losses_at_equal_time_by_hand(study: StudyData) -> None:
     slow = next(row for row in rows if row.shape.layers == 16)
     tokens = [500_000, 1_000_000, 1_500_000, 2_000_000]
     curves = [TrainingCurve(row, tokens, [4.0, 3.0, 2.0, 1.0]) for row in (fast, slow)]
-    found = at_equal(replace(study, curves=curves), "seconds")
+    costs = {row.id: spent(row) for row in (fast, slow)}
+    found = at_equal(curves, costs, "seconds")
     assert found is not None
     assert found.budget == 2_000_000 * 4 / 64_000
     assert found.losses[fast.id] == 1.0
     # a quarter of the tokens: 500k, half way between the middles at 250k and 750k
     assert found.losses[slow.id] == 3.5
-    assert at_equal(replace(study, curves=curves[:1]), "seconds") is None
-    assert at_equal(replace(study, curves=[curves[0], curves[0]]), "seconds") is None
+    assert at_equal(curves[:1], costs, "seconds") is None
+    assert at_equal([curves[0], curves[0]], costs, "seconds") is None
 
 
 def test_every_axis_of_the_main_figure_has_its_numbers(study: StudyData) -> None:
-    figure = aspect_plot(study, marks(CURVES))
+    figure = aspect_plot(placed(study), marks(CURVES))
     trace = next(t for t in figure["data"] if t["meta"]["label"] == "hc" and t["mode"] != "markers")
     assert list(figure["axes"]["y"]) == ["bits", "nats", "flops", "seconds"]
     assert list(figure["axes"]["x"]) == ["aspect", "layers", "flops", "seconds"]
@@ -70,7 +70,7 @@ def test_every_axis_of_the_main_figure_has_its_numbers(study: StudyData) -> None
 
 
 def test_nothing_beats_the_front(study: StudyData) -> None:
-    figure = pareto_plot(study, marks(CURVES))
+    figure = pareto_plot(placed(study), study.serving, marks(CURVES))
     assert figure is not None
     front, *others = figure["data"]
     for cost in figure["axes"]["x"]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from depthbench.report.plots import (
+    BARS,
     BITS,
     add_crosses,
     ceiling_of,
@@ -21,7 +22,7 @@ from depthbench.report.plots import (
     new_figure,
     new_line,
 )
-from depthbench.report.spent import RESOURCES, Equal, at_equal, spent
+from depthbench.report.spent import RESOURCES, Equal, Spent, at_equal, spent
 from depthbench.report.study import StudyData
 from depthbench.report.style import Mark
 from depthbench.study.findings import DesignFinding, Point
@@ -68,6 +69,8 @@ class Place:
     x: dict[str, Value]
     y: dict[str, dict[str, float]]
     """By what is held equal, then by trial."""
+    costs: list[Spent]
+    """Of the trials that are done."""
 
     def mean(self, name: str) -> Value:
         """Over the trials that have it."""
@@ -80,19 +83,35 @@ class Place:
         return statistics.stdev(values) if len(values) > 1 else None
 
 
-def aspect_plot(study: StudyData, style: dict[str, Mark]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Placed:
+    """The curves of a study, with all that figures set them against."""
+
+    curves: list[tuple[DesignFinding, list[Place]]]
+    equal: dict[str, Equal]
+    """Losses at equal budgets, by resource."""
+
+
+def placed(study: StudyData) -> Placed:
+    """Every shape of every design's curve, with what its trials are and spent."""
+    costs = {row.id: spent(row) for row in study.rows}
+    equal = {one: found for one in RESOURCES if (found := at_equal(study.curves, costs, one))}
+    curves = [(design, _places(study, design, equal, costs)) for design in study.verdict.designs]
+    return Placed(curves, {**equal})
+
+
+def aspect_plot(study: Placed, style: dict[str, Mark]) -> dict[str, Any]:
     """Loss against aspect ratio, deeper to the left; other axes wait in ``axes``."""
-    equal = {one: found for one in RESOURCES if (found := at_equal(study, one))}
-    curves = [(design, places_of(study, design, equal)) for design in study.verdict.designs]
+    curves = study.curves
     figure = new_figure(BITS)
     for design, places in curves:
         _add_curve(figure, design, places, style[design.label])
     _add_lost(figure, curves)
-    points = [point for design in study.verdict.designs for point in design.curve]
+    points = [point for design, _ in curves for point in design.curve]
     new_aspect_axis(figure, [(point.aspect_ratio, point.layers) for point in points])
     built = figure.to_plotly_json()
     every = [place for _, places in curves for place in places]
-    return built | {"axes": {"x": _x_axes(built, every), "y": _y_axes(every, equal)}}
+    return built | {"axes": {"x": _x_axes(built, every), "y": _y_axes(every, study.equal)}}
 
 
 def choices(figure: dict[str, Any]) -> dict[str, list[Choice]]:
@@ -103,28 +122,34 @@ def choices(figure: dict[str, Any]) -> dict[str, list[Choice]]:
     }
 
 
-def places_of(study: StudyData, design: DesignFinding, equal: Mapping[str, Equal]) -> list[Place]:
-    """Every shape of a design's curve, with what its trials are and spent."""
+def _places(
+    study: StudyData,
+    design: DesignFinding,
+    equal: Mapping[str, Equal],
+    costs: Mapping[str, Spent],
+) -> list[Place]:
     rows = [
         row
         for row in study.rows
         if row.label == design.label and design.search.used in (None, row.learning_rate)
     ]
-    return [_place(point, rows, equal) for point in design.curve]
+    return [_place(point, rows, equal, costs) for point in design.curve]
 
 
-def _place(point: Point, rows: Sequence[Row], equal: Mapping[str, Equal]) -> Place:
+def _place(
+    point: Point, rows: Sequence[Row], equal: Mapping[str, Equal], costs: Mapping[str, Spent]
+) -> Place:
     own = [
         row for row in rows if (row.shape.layers, row.shape.width) == (point.layers, point.width)
     ]
-    costs = [spent(row) for row in own if row.status == "done"]
+    done = [costs[row.id] for row in own if row.status == "done"]
     x: dict[str, Value] = {
         "aspect": point.aspect_ratio,
         "layers": point.layers,
         "total": _mean([row.parameters.total for row in own]),
         "backbone": _mean([row.parameters.backbone for row in own]),
     }
-    x |= {name: _mean([cost.of(name) for cost in costs]) for name in RESOURCES}
+    x |= {name: _mean([cost.of(name) for cost in done]) for name in RESOURCES}
     losses = {row.id: row.loss for row in own if row.loss and row.status == "done"}
     y = {
         "bits": {name: loss.bits_per_byte for name, loss in losses.items()},
@@ -132,7 +157,7 @@ def _place(point: Point, rows: Sequence[Row], equal: Mapping[str, Equal]) -> Pla
     }
     for name, found in equal.items():
         y[name] = {row.id: found.losses[row.id] for row in own if row.id in found.losses}
-    return Place(point, own, x, y)
+    return Place(point, own, x, y, done)
 
 
 def _mean(values: Sequence[Value]) -> Value:
@@ -162,12 +187,7 @@ def _add_curve(
         more=meta,
     )
     if "bits" in meta["error"]:
-        trace.error_y = {
-            "type": "data",
-            "array": meta["error"]["bits"],
-            "thickness": 1.2,
-            "width": 4,
-        }
+        trace.error_y = BARS | {"array": meta["error"]["bits"]}
     figure.add_trace(trace)
     seeds = [(place, row) for place in known if len(place.y["bits"]) > 1 for row in place.rows]
     seeds = [(place, row) for place, row in seeds if row.id in place.y["bits"]]

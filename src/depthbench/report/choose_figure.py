@@ -9,8 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from depthbench.cost.candidates import Candidate
 from depthbench.cost.choose import Choice
-from depthbench.files import save_atomic
-from depthbench.report.figures import BITS, SOFT, STYLE, plain, save_figure
+from depthbench.report.figures import BITS, SOFT, STYLE, plain, save_as
 from depthbench.report.style import Mark, marks
 
 NAME = "pareto"
@@ -21,14 +20,8 @@ AXES = (("tpot", "time per output token (ms)", 1e-3), ("kv", "KV cache (MiB)", 2
 
 def write_front(choice: Choice, folder: Path) -> list[Path]:
     """Write ``pareto.png`` (200 dots per inch) and ``pareto.svg`` to ``folder``; their paths."""
-    paths: list[Path] = []
     with mpl.rc_context(STYLE):
-        figure = front_figure(choice)
-        for kind in ("png", "svg"):
-            path = folder / f"{NAME}.{kind}"
-            save_atomic(path, lambda target, k=kind: save_figure(figure, target, k))
-            paths.append(path)
-    return paths
+        return save_as(front_figure(choice), folder, NAME)
 
 
 def front_figure(choice: Choice) -> Figure:

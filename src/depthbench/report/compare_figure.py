@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from depthbench.files import save_atomic
-from depthbench.report.figures import INK, SOFT, STYLE, look, plain, save_figure
+from depthbench.report.figures import INK, SOFT, STYLE, look, plain, save_as
 from depthbench.report.style import Mark, marks
 from depthbench.study.contrast import ByDepth, Contrast, Curve
 
@@ -24,14 +23,8 @@ LOGARITHMIC = ("gradient_norm", "state_variance")
 
 def write_comparison_figure(found: Contrast, folder: Path) -> list[Path]:
     """Write ``comparison.png`` and ``comparison.svg`` to ``folder``; their paths."""
-    paths: list[Path] = []
     with mpl.rc_context(STYLE):
-        figure = comparison_figure(found)
-        for kind in ("png", "svg"):
-            path = folder / f"comparison.{kind}"
-            save_atomic(path, lambda target, k=kind: save_figure(figure, target, k))
-            paths.append(path)
-    return paths
+        return save_as(comparison_figure(found), folder, "comparison")
 
 
 def comparison_figure(found: Contrast) -> Figure:

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from depthbench.files import save_atomic
-from depthbench.report.figures import STYLE, look, save_figure
+from depthbench.report.figures import STYLE, look, save_as
 from depthbench.report.style import Mark, marks
 from depthbench.train.coordinates import QUANTITIES, CoordinateCheck, Slope
 
@@ -22,14 +21,8 @@ NAMES = {
 
 def write_coordinates(check: CoordinateCheck, folder: Path) -> list[Path]:
     """Write ``coordinates.png`` and ``coordinates.svg`` to ``folder``; their paths."""
-    paths: list[Path] = []
     with mpl.rc_context(STYLE):
-        figure = coordinate_figure(check)
-        for kind in ("png", "svg"):
-            path = folder / f"coordinates.{kind}"
-            save_atomic(path, lambda target, k=kind: save_figure(figure, target, k))
-            paths.append(path)
-    return paths
+        return save_as(coordinate_figure(check), folder, "coordinates")
 
 
 def coordinate_figure(check: CoordinateCheck) -> Figure:

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from depthbench.cost.grid import GridRow
-from depthbench.files import save_atomic
-from depthbench.report.figures import ASPECT, STYLE, aspect_axis, look, plain, save_figure
+from depthbench.report.figures import ASPECT, STYLE, aspect_axis, look, plain, save_as
 from depthbench.report.style import marks
 
 PANELS: tuple[tuple[str, Callable[[GridRow], float]], ...] = (
@@ -24,14 +23,8 @@ PANELS: tuple[tuple[str, Callable[[GridRow], float]], ...] = (
 
 def write_cost_figure(rows: Sequence[GridRow], folder: Path) -> list[Path]:
     """Write ``cost.png`` and ``cost.svg`` to ``folder``; their paths."""
-    paths: list[Path] = []
     with mpl.rc_context(STYLE):
-        figure = cost_figure(rows)
-        for kind in ("png", "svg"):
-            path = folder / f"cost.{kind}"
-            save_atomic(path, lambda target, k=kind: save_figure(figure, target, k))
-            paths.append(path)
-    return paths
+        return save_as(cost_figure(rows), folder, "cost")
 
 
 def cost_figure(rows: Sequence[GridRow]) -> Figure:

@@ -10,9 +10,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from depthbench.report.domain_lines import DomainLine, DomainPoint, domains_of
-from depthbench.report.eval_figure import save
-from depthbench.report.figures import STYLE, aspect_axis, look, plain
-from depthbench.report.plots import new_aspect_axis, new_figure, new_line
+from depthbench.report.figures import STYLE, aspect_axis, look, plain, save_as
+from depthbench.report.plots import BARS, new_aspect_axis, new_figure, new_line
 from depthbench.report.style import Mark
 
 NATS = "loss, nats per token"
@@ -32,16 +31,13 @@ def domain_plot(lines: Sequence[DomainLine], style: dict[str, Mark]) -> dict[str
             x=[point.aspect_ratio for point in line.points],
             y=[point.value for point in line.points],
             text=[_words(line, point) for point in line.points],
+            more={"shown": {"domain": line.domain}},
         )
-        meta = {"label": line.label, "shown": {"domain": line.domain}}
-        trace.update(meta=meta, visible=line.domain == first)
+        trace.update(visible=line.domain == first)
         if any(point.span for point in line.points):
-            trace.error_y = {
-                "type": "data",
+            trace.error_y = BARS | {
                 "array": [_above(point) for point in line.points],
                 "arrayminus": [_below(point) for point in line.points],
-                "thickness": 1.2,
-                "width": 4,
             }
         figure.add_trace(trace)
     new_aspect_axis(figure, _shapes(lines))
@@ -55,7 +51,7 @@ def write_domain_figure(
     if not lines:
         return []
     with mpl.rc_context(STYLE):
-        return save(domain_figure(lines, style, title), folder, "loss_by_domain")
+        return save_as(domain_figure(lines, style, title), folder, "loss_by_domain")
 
 
 def domain_figure(lines: Sequence[DomainLine], style: dict[str, Mark], title: str) -> Figure:

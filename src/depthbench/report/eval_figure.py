@@ -8,15 +8,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from depthbench.evals.sweep import Sweep
-from depthbench.files import save_atomic
-from depthbench.report.figures import STYLE, look, plain, save_figure
+from depthbench.report.figures import STYLE, look, plain, save_as
 from depthbench.report.style import marks
 
 
 def write_sweep_figure(sweeps: Sequence[Sweep], folder: Path, kind: str, model: str) -> list[Path]:
     """Write ``sweep-KIND.png`` and ``.svg`` to ``folder``; their paths."""
     with mpl.rc_context(STYLE):
-        return save(sweep_figure(sweeps, kind, model), folder, f"sweep-{kind}")
+        return save_as(sweep_figure(sweeps, kind, model), folder, f"sweep-{kind}")
 
 
 def sweep_figure(sweeps: Sequence[Sweep], kind: str, model: str) -> Figure:
@@ -38,11 +37,3 @@ def sweep_figure(sweeps: Sequence[Sweep], kind: str, model: str) -> Figure:
         axes.legend(frameon=False)
     figure.suptitle(plain(f"{model}: {kind} of every block"), x=0.01, ha="left", fontsize=11)
     return figure
-
-
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """``name.png`` and ``name.svg`` in ``folder``."""
-    paths = [folder / f"{name}.{kind}" for kind in ("png", "svg")]
-    for path in paths:
-        save_atomic(path, lambda target, k=path.suffix[1:]: save_figure(figure, target, k))
-    return paths

@@ -56,7 +56,7 @@ def write_figures(study: StudyData, folder: Path, with_published: bool) -> list[
     paths: list[Path] = []
     with mpl.rc_context(STYLE):
         for name, draw in drawings(study, with_published).items():
-            paths += save_as(draw(), folder, name, ("png", "svg"))
+            paths += save_as(draw(), folder, name)
     return paths
 
 
@@ -72,8 +72,10 @@ def drawings(study: StudyData, with_published: bool) -> dict[str, Callable[[], F
     return found
 
 
-def save_as(figure: Figure, folder: Path, name: str, kinds: Sequence[str]) -> list[Path]:
-    """Write ``figure`` in each of these formats; their paths."""
+def save_as(
+    figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Write ``figure`` to ``folder`` as ``NAME.KIND`` of each kind; their paths."""
     paths = [folder / f"{name}.{kind}" for kind in kinds]
     for path, kind in zip(paths, kinds, strict=True):
         save_atomic(path, lambda target, k=kind: save_figure(figure, target, k))

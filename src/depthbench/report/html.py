@@ -85,7 +85,7 @@ def render(
     style = marks(all_labels(study, with_published))
     probed = study_plots(study.probes, style)
     models = [trial.model for trial in study.probes.trials] if study.probes else []
-    figures = interactive(study, with_published) | health_figures(study.courses, style)
+    figures = interactive(study, with_published, style) | health_figures(study.courses, style)
     return render_page(
         "template.html",
         figures | probed.figures | domain_plot(study.domain_lines, style),

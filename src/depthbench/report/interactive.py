@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from depthbench.report.aspect_plot import aspect_plot
+from depthbench.report.aspect_plot import aspect_plot, placed
 from depthbench.report.pareto_plot import pareto_plot
 from depthbench.report.plots import published_plot, search_plot, training_plot
 from depthbench.report.study import StudyData, published
-from depthbench.report.style import marks
+from depthbench.report.style import Mark
 
 
 def all_labels(study: StudyData, with_published: bool) -> list[str]:
@@ -15,15 +15,15 @@ def all_labels(study: StudyData, with_published: bool) -> list[str]:
     return ours + ([*published().validation_loss] if with_published else [])
 
 
-def interactive(study: StudyData, with_published: bool) -> dict[str, Any]:
+def interactive(study: StudyData, with_published: bool, style: dict[str, Mark]) -> dict[str, Any]:
     """Name to plotly figure (``data``, ``layout``), as plain JSON data."""
-    style = marks(all_labels(study, with_published))
-    figures = {"aspect": aspect_plot(study, style)}
+    curves = placed(study)
+    figures = {"aspect": aspect_plot(curves, style)}
     if with_published:
         figures["published"] = published_plot(style).to_plotly_json()
     if any(design.search.grid for design in study.verdict.designs):
         figures["search"] = search_plot(study.verdict, style).to_plotly_json()
     if study.curves:
         figures["training"] = training_plot(study, style).to_plotly_json()
-    pareto = pareto_plot(study, style)
+    pareto = pareto_plot(curves, study.serving, style)
     return figures | ({"pareto": pareto} if pareto else {})

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from depthbench.report.aspect_plot import Choice, Place, places_of
+from depthbench.report.aspect_plot import Choice, Place, Placed
 from depthbench.report.plots import BITS, new_figure, new_line
-from depthbench.report.spent import forward_flops, trial_of
-from depthbench.report.study import StudyData
+from depthbench.report.serving import Served
 from depthbench.report.style import Mark
 
 COSTS = {
@@ -23,13 +22,16 @@ COSTS = {
 """Its name in the list, and the axis' title; the last five stand in ``serving.json``."""
 
 
-def pareto_plot(study: StudyData, style: dict[str, Mark]) -> dict[str, Any] | None:
+def pareto_plot(
+    study: Placed, serving: Served | None, style: dict[str, Mark]
+) -> dict[str, Any] | None:
     """One point a design and shape; None where fewer than two have a loss and a cost."""
-    found: list[tuple[str, Place, dict[str, float]]] = []
-    for design in study.verdict.designs:
-        for place in places_of(study, design, {}):
-            if place.mean("bits") is not None:
-                found.append((design.label, place, costs_of(study, place)))
+    found = [
+        (design.label, place, costs_of(place, serving))
+        for design, places in study.curves
+        for place in places
+        if place.mean("bits") is not None
+    ]
     names = [name for name in COSTS if found and all(name in costs for _, _, costs in found)]
     if len(found) < 2 or not names:
         return None
@@ -73,19 +75,16 @@ def pareto_plot(study: StudyData, style: dict[str, Mark]) -> dict[str, Any] | No
     return built | {"axes": {"x": axes, "y": {"bits": {"title": {"text": BITS}}}}}
 
 
-def costs_of(study: StudyData, place: Place) -> dict[str, float]:
+def costs_of(place: Place, serving: Served | None) -> dict[str, float]:
     """By name, as far as they are known."""
-    row = next(row for row in place.rows if row.loss)
-    costs: dict[str, float] = {"total": row.parameters.total}
+    trained = [row for row in place.rows if row.loss]
+    costs: dict[str, float] = {"total": trained[0].parameters.total}
     if place.x["seconds"]:
-        tokens = sum(row.tokens for row in place.rows if row.loss)
-        count = sum(1 for row in place.rows if row.loss)
-        costs["training"] = place.x["seconds"] * count / tokens * 1e6
-    trial = trial_of(row)
-    if trial is not None:
-        costs["forward"] = forward_flops(trial)
-    served = study.serving.of(row) if study.serving else None
-    return costs | (served or {})
+        tokens = sum(row.tokens for row in trained)
+        costs["training"] = place.x["seconds"] * len(trained) / tokens * 1e6
+    if (forward := place.costs[0].forward) is not None:
+        costs["forward"] = forward
+    return costs | ((serving.of(trained[0]) if serving else None) or {})
 
 
 def cost_choices(figure: dict[str, Any]) -> list[Choice]:

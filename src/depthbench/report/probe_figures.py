@@ -12,9 +12,8 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from depthbench.files import save_atomic
 from depthbench.probes.result import Curve, Matrix
-from depthbench.report.figures import STYLE, plain, save_figure
+from depthbench.report.figures import STYLE, plain, save_as
 from depthbench.report.health_plots import COLOURS
 from depthbench.report.probe_groups import (
     Probed,
@@ -55,11 +54,7 @@ def write_probe_figures(
     paths: list[Path] = []
     with mpl.rc_context(STYLE):
         for name, draw in _drawings(models, style):
-            figure = draw()
-            for kind in ("png", "svg"):
-                path = folder / f"{name}.{kind}"
-                save_atomic(path, lambda target, f=figure, k=kind: save_figure(f, target, k))
-                paths.append(path)
+            paths += save_as(draw(), folder, name)
     return paths
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from depthbench.probes.result import Curve, Matrix, Value
 from depthbench.report.health_plots import COLOURS
-from depthbench.report.plots import new_figure, new_line
+from depthbench.report.plots import BARS, new_figure, new_line
 from depthbench.report.probe_groups import Probed, Together, lines_of, scale_of, ticks
 from depthbench.report.style import Mark
 
@@ -101,5 +101,4 @@ def _bars(one: Curve) -> dict[str, Any]:
 
     up = [reach(high, value) for high, value in zip(one.high, one.values, strict=True)]
     down = [reach(value, low) for value, low in zip(one.values, one.low, strict=True)]
-    bars: dict[str, Any] = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
-    return bars | {"thickness": 1.2, "width": 4}
+    return BARS | {"symmetric": False, "array": up, "arrayminus": down}

@@ -1,5 +1,6 @@
 """What trials spent, and losses where they have spent the same: FLOPs, or measured time."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -9,7 +10,7 @@ import numpy as np
 from depthbench.cost.flops import Flops, count_flops
 from depthbench.errors import DepthbenchError
 from depthbench.nn.model import ModelConfig
-from depthbench.report.study import StudyData, TrainingCurve
+from depthbench.report.study import TrainingCurve
 from depthbench.study.store import Row
 from depthbench.train.config import TrialConfig
 
@@ -25,6 +26,8 @@ class Spent:
     """Of training, as the modules state them."""
     seconds: float | None
     """Of training alone, as measured: tokens over tokens per second."""
+    forward: float | None
+    """FLOPs of one token's forward, at the length of training."""
 
     def of(self, resource: Resource) -> float | None:
         """This much of it."""
@@ -34,36 +37,21 @@ class Spent:
 def spent(row: Row) -> Spent:
     """Over all tokens that the trial has seen."""
     speed = row.tokens_per_second
-    return Spent(_flops(row), row.tokens / speed if speed else None)
-
-
-def _flops(row: Row) -> float | None:
-    trial = trial_of(row)
-    if trial is None:
-        return None
+    seconds = row.tokens / speed if speed else None
+    try:
+        trial = TrialConfig.parse(row.config, f"trial {row.id}")
+    except DepthbenchError:
+        # of a version with other fields: that model is not ours
+        return Spent(None, seconds, None)
     length = trial.train.length
     flops = _flops_of(trial.model.model_dump_json(), length)
-    return float(flops.training_step * row.tokens // length)
-
-
-def forward_flops(trial: TrialConfig) -> float:
-    """Of one token, at the length of training."""
-    length = trial.train.length
-    return _flops_of(trial.model.model_dump_json(), length).forward / length
+    return Spent(float(flops.training_step * row.tokens // length), seconds, flops.forward / length)
 
 
 @lru_cache(maxsize=4096)
 def _flops_of(told: str, length: int) -> Flops:
     """Kept, because a study trains one model under many seeds and rates."""
     return count_flops(ModelConfig.model_validate_json(told), length)
-
-
-def trial_of(row: Row) -> TrialConfig | None:
-    """Its config; None where a version with other fields wrote it: that model is not ours."""
-    try:
-        return TrialConfig.parse(row.config, f"trial {row.id}")
-    except DepthbenchError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -77,15 +65,18 @@ class Equal:
     """Nats per token, by trial."""
 
 
-def at_equal(study: StudyData, resource: Resource) -> Equal | None:
+def at_equal(
+    curves: Sequence[TrainingCurve], costs: Mapping[str, Spent], resource: Resource
+) -> Equal | None:
     """Training loss of every finished trial at the largest budget that all of them reached.
 
-    Read from each trial's smoothed curve, linear between the middles of its stretches. None where
-    fewer than two trials tell what they spent, or all spent the same to a thousandth.
+    ``costs`` are by trial. Read from each trial's smoothed curve, linear between the middles of its
+    stretches. None where fewer than two trials tell what they spent, or all spent the same to a
+    thousandth.
     """
     totals: dict[str, tuple[TrainingCurve, float]] = {}
-    for curve in study.curves:
-        total = spent(curve.row).of(resource)
+    for curve in curves:
+        total = costs[curve.row.id].of(resource)
         if curve.row.status == "done" and total and curve.row.tokens:
             totals[curve.row.id] = (curve, total)
     if len(totals) < 2:

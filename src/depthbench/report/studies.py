@@ -10,7 +10,7 @@ from depthbench.config import read_toml
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.report import facts
-from depthbench.report.aspect_plot import aspect_plot, choices
+from depthbench.report.aspect_plot import aspect_plot, choices, placed
 from depthbench.report.html import render_page
 from depthbench.report.study import StudyData, load
 from depthbench.report.style import marks
@@ -55,7 +55,7 @@ def render_studies(studies: Sequence[StudyData], folders: Sequence[Path]) -> str
     by_data = sorted(named, key=lambda study: study.rows[0].data_hash)
     for data, found in groupby(by_data, key=lambda study: study.rows[0].data_hash):
         own, name = list(found), f"aspect-{len(groups)}"
-        figures[name] = aspect_plot(_together(own), style)
+        figures[name] = aspect_plot(placed(_together(own)), style)
         groups.append(Group(data, own, name, choices(figures[name])))
     return render_page(
         "studies.html",

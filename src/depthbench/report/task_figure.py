@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from depthbench.evals.episodes import k_of
-from depthbench.report.eval_figure import save
-from depthbench.report.figures import STYLE, look, plain
+from depthbench.report.figures import STYLE, look, plain, save_as
 from depthbench.report.style import marks, varied
 from depthbench.study.store import Accuracy, Row
 
@@ -54,7 +53,7 @@ def lines_of(rows: Sequence[Row]) -> list[Line]:
 def write_task_figure(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
     """Write ``accuracy.png`` and ``.svg`` to ``folder``; their paths."""
     with mpl.rc_context(STYLE):
-        return save(task_figure(lines_of(rows), title), folder, "accuracy")
+        return save_as(task_figure(lines_of(rows), title), folder, "accuracy")
 
 
 def task_figure(lines: Sequence[Line], title: str) -> Figure:

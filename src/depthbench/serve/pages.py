@@ -88,9 +88,7 @@ class Pages:
             try:
                 made = self._page(render(load(folder), target=folder, live=True))
             except DepthbenchError as error:
-                made = self._page(
-                    render_plain("live.html", name=name, why=str(error), studies=[], version="")
-                )
+                made = self._page(render_plain("live.html", name=name, why=str(error), studies=[]))
             self._made[name] = (version, made)
             return made
 
