@@ -11,7 +11,7 @@ import torch
 from packaging.requirements import Requirement
 
 from depthbench.config import Frozen
-from depthbench.machine import choose_device, choose_dtype, prepare_process
+from depthbench.machine import choose_device, choose_dtype, memory_bytes, prepare_process
 
 BRINGS = {
     "data": "text from datasets of the Hugging Face Hub or on disk in its formats",
@@ -88,7 +88,7 @@ def examine() -> Health:
         torch=torch.__version__,
         platform=platform.platform(),
         cores=os.cpu_count() or 1,
-        memory_bytes=_memory(),
+        memory_bytes=memory_bytes(),
         threads=torch.get_num_threads(),
         keeps_freed_memory=kept,
         device=device,
@@ -146,13 +146,6 @@ def _installed(package: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
-
-
-def _memory() -> int | None:
-    names = os.sysconf_names if os.name == "posix" else {}
-    if "SC_PHYS_PAGES" not in names or "SC_PAGE_SIZE" not in names:
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _advice(found: Health) -> list[str]:

@@ -61,6 +61,14 @@ def _keep_freed_memory() -> bool:
     return mallopt(_MMAP_MAX, 0) == 1 and mallopt(_TRIM_THRESHOLD, _NEVER) == 1
 
 
+def memory_bytes() -> int | None:
+    """Of the machine; None where the system does not say."""
+    names = os.sysconf_names if os.name == "posix" else {}
+    if "SC_PHYS_PAGES" not in names or "SC_PAGE_SIZE" not in names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def choose_device(name: str) -> str:
     """``cpu`` or ``cuda``; ``auto`` is a GPU where torch finds one.
 

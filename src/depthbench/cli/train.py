@@ -18,6 +18,7 @@ from depthbench.config import override, read_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.errors import DepthbenchError
 from depthbench.machine import prepare_process
+from depthbench.study.claim import LOCK, OWNER
 from depthbench.study.run import explicit, locked
 from depthbench.study.single import RunConfig, train_single
 from depthbench.study.store import Row
@@ -28,7 +29,6 @@ from depthbench.train.stop import Stop
 from depthbench.train.team import Team
 from depthbench.train.trackers import parse_trackers
 
-LOCKS = {".lock", ".lock-owner"}
 EXAMPLE = """Examples:
 
 depthbench train design=hc shape.layers=8 shape.width=64 train.tokens=2e6
@@ -132,7 +132,7 @@ def _nothing_left(folder: Path) -> Iterator[None]:
     try:
         yield
     except DepthbenchError:
-        if not there and {path.name for path in folder.glob("*")} <= LOCKS:
+        if not there and {path.name for path in folder.glob("*")} <= {LOCK, OWNER}:
             shutil.rmtree(folder, ignore_errors=True)
         raise
 

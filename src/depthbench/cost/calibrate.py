@@ -4,8 +4,6 @@ Products and attention are timed where they stand, between the other operations 
 in a loop they would find their operands and code in caches that a model does not leave them in.
 """
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,7 @@ from depthbench.config import Frozen
 from depthbench.cost.devices import Curve, DeviceSpec, Point, Skinny, constant
 from depthbench.cost.passes import Stage
 from depthbench.cost.predict import predict
-from depthbench.machine import choose_device, describe
+from depthbench.machine import choose_device, describe, memory_bytes
 from depthbench.nn.model import Model, ModelConfig
 from depthbench.shapes import Shape
 
@@ -267,6 +265,4 @@ def _call(rig: Rig, spec: DeviceSpec) -> Curve:
 def _memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    if platform.system() == "Windows":  # no sysconf there
-        return 0
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return memory_bytes() or 0

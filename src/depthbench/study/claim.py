@@ -13,6 +13,8 @@ import filelock
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
 
+LOCK, OWNER = ".lock", ".lock-owner"
+"""Files in a folder that is written to: the lock, and who has it."""
 WAIT_SECONDS = 120.0
 """A node that was cut off ends its processes within a minute."""
 LOOK_SECONDS = 5.0
@@ -28,7 +30,7 @@ class Claim:
     """Held while a trial is trained."""
 
     def __init__(self, folder: Path, look: float) -> None:
-        self.path, self.look = folder / ".lock-owner", look
+        self.path, self.look = folder / OWNER, look
         self.owner = f"process {os.getpid()} on {platform.node()} ({secrets.token_hex(4)})"
         self.next_look = 0.0
 
@@ -60,7 +62,7 @@ def claimed(
     ``stop()``: a process that its study has lost may need a while to end.
     """
     make_folder(folder)
-    lock = filelock.FileLock(folder / ".lock", thread_local=False)
+    lock = filelock.FileLock(folder / LOCK, thread_local=False)
     claim = Claim(folder, look)
     _acquire(lock, claim, stop, time.monotonic() + wait)
     try:

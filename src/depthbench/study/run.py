@@ -15,6 +15,7 @@ from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.errors import DepthbenchError
 from depthbench.files import make_folder, write_atomic
 from depthbench.machine import choose_device, choose_dtype
+from depthbench.study.claim import LOCK
 from depthbench.study.config import StudyConfig
 from depthbench.study.engine import HERE, Ended, Need, Place, Running, Setup, drive
 from depthbench.study.engines import engine_class, open_engine
@@ -173,7 +174,7 @@ def need_of(config: StudyConfig) -> Need:
 def locked(folder: Path) -> Iterator[None]:
     """Only one process trains a study at a time; the lock goes with the process."""
     make_folder(folder)
-    lock = filelock.FileLock(folder / ".lock", blocking=False)
+    lock = filelock.FileLock(folder / LOCK, blocking=False)
     try:
         with lock:
             yield

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.study import compare, run
+from depthbench.study.claim import LOCK
 from depthbench.study.plan import ResolvedStudy
 from depthbench.train import status
 from depthbench.train.metrics import METRICS
@@ -14,7 +15,7 @@ from depthbench.watch.view import CONFIG, Run, RunView
 
 RESULTS = "results.jsonl"
 TRIALS = "trials"
-SIGNS = (METRICS, CONFIG, status.FILE, ".lock", "checkpoints")
+SIGNS = (METRICS, CONFIG, status.FILE, LOCK, "checkpoints")
 """One of them is in every folder that a run has begun in."""
 MOST_SHOWN = 16
 
