@@ -1,5 +1,6 @@
 """Made-up results of probes, every value told by its place."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from depthbench.probes.result import Finding, Number, ProbeResult, curve, matrix, row
 from depthbench.probes.subject import SubjectFacts
 from depthbench.probes.text import TextFacts
+from depthbench.study.store import Row
 from tests.report.synthetic import MACHINE
 
 TEXT = TextFacts(
@@ -101,3 +103,14 @@ def group(label: str, layers: int, unit: float = 1.0, **facts: Any) -> list[Prob
             of=of,
         ),
     ]
+
+
+def write_results(folder: Path, row: Row, unit: float = 1.0, **facts: str) -> None:
+    """Results of probes of ``row`` as the command leaves them."""
+    layers = row.shape.layers
+    place = folder / "probes" / row.id
+    place.mkdir(parents=True)
+    results = group(f"{row.label}, {layers} layers", layers, unit, **facts)
+    for one in results:
+        (place / f"{one.probe}.json").write_text(one.model_dump_json(), encoding="utf-8")
+    (place / "report.html").write_text("its page", encoding="utf-8")

@@ -1,11 +1,25 @@
 """The publication set: numbers of the tables, LaTeX that is safe, figures as vectors."""
 
+import math
+import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from depthbench.report.paper import captions, latex, loss_table, search_table, write_paper
+from depthbench.probes import PROBES
+from depthbench.report.latex import latex
+from depthbench.report.paper import (
+    captions,
+    interval_table,
+    loss_table,
+    search_table,
+    write_paper,
+)
 from depthbench.report.study import StudyData, load
+
+T_OF_TWO = 4.302652729911275
+"""Student's quantile for 95 % and two degrees of freedom."""
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +46,49 @@ def test_the_table_of_rates_marks_the_chosen_one(study: StudyData) -> None:
     assert sum("textbf" in line for line in lines) == 4
 
 
+def test_intervals_are_student_s_over_the_seeds(study: StudyData) -> None:
+    lines = interval_table(study).splitlines()
+    # 0.008 · 4.303 / √3 = 0.0199 around the mean of three seeds
+    losses = (2.112, 2.12, 2.128)
+    reach = T_OF_TWO * statistics.stdev(losses) / math.sqrt(3)
+    span = f"2.120 [{2.12 - reach:.3f}, {2.12 + reach:.3f}]"
+    assert rf"hc & 16 & {span} & 16 & {span} \\" in lines
+
+
+def test_one_seed_has_no_interval(study: StudyData) -> None:
+    verdict = study.verdict
+    alone = [
+        design.model_copy(
+            update={
+                "curve": tuple(
+                    point.model_copy(update={"by_seed": {0: 2.5}, "bits_per_byte": 2.5})
+                    for point in design.curve
+                )
+            }
+        )
+        for design in verdict.designs
+    ]
+    one = replace(study, verdict=verdict.model_copy(update={"designs": tuple(alone)}))
+    assert r"hc & 2 & 2.500 & 16 & 2.500 \\" in interval_table(one).splitlines()
+
+
 def test_captions_count_trials_and_define_the_loss(study: StudyData) -> None:
-    first, second, third = captions(study)
-    assert "3 seeds; 56 of 60 trials finished, 3 diverged and 1 failed." in first
-    assert "mean and sample standard deviation over seeds" in second
-    assert "middle shape (8 layers, width 68)" in third
+    curve, table, intervals, search, training = captions(study)
+    assert "3 seeds; 56 of 60 trials finished, 3 diverged and 1 failed." in curve
+    assert "mean and sample standard deviation over seeds" in table
+    assert "Student's 95 \\% interval of that mean" in intervals
+    assert "middle shape (8 layers, width 68)" in search
+    assert "a line is a seed" in training
+
+
+def test_definitions_of_all_probes_can_be_set() -> None:
+    """pdfTeX knows no ``‖`` in text."""
+    for probe in PROBES:
+        assert latex(f"{probe.title} {probe.definition} {probe.blind}").isascii(), probe.name
+    assert latex("Σ ‖z̄‖² ≤ 3") == (
+        r"\ensuremath{\Sigma} \ensuremath{\Vert}\ensuremath{\bar{z}}\ensuremath{\Vert}"
+        r"\ensuremath{^2} \ensuremath{\le} 3"
+    )
 
 
 def test_nothing_from_the_user_is_run_by_latex() -> None:
@@ -52,7 +104,7 @@ def test_files_are_written(rich_folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in paths) == sorted(
         p.name for p in (tmp_path / "paper").iterdir()
     )
-    assert len(paths) == 9
+    assert len(paths) == 10
     pdf = (tmp_path / "paper" / "loss_by_aspect_ratio.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert b"/Type3" not in pdf

@@ -18,7 +18,7 @@ from depthbench.study.store import Row, Store
 from depthbench.train.checkpoint import save
 from depthbench.train.config import TrialConfig
 from tests.report.page import Page
-from tests.report.probe_results import group
+from tests.report.probe_results import group, write_results
 from tests.report.synthetic import rich_rows, write_study
 from tests.small import TRAIN
 
@@ -29,17 +29,6 @@ SHAPES = {"prenorm": {4, 16}, "hc": {16}, "attnres": {8, 16}, "deepnorm": {4, 16
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_study(tmp_path / "study", rich_rows())
-
-
-def write_results(folder: Path, row: Row, unit: float = 1.0, **facts: str) -> None:
-    """Results of probes of ``row`` as the command leaves them."""
-    layers = row.shape.layers
-    place = folder / "probes" / row.id
-    place.mkdir(parents=True)
-    results = group(f"{row.label}, {layers} layers", layers, unit, **facts)
-    for one in results:
-        (place / f"{one.probe}.json").write_text(one.model_dump_json(), encoding="utf-8")
-    (place / "report.html").write_text("its page", encoding="utf-8")
 
 
 def chosen(folder: Path) -> list[Row]:

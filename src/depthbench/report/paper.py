@@ -1,6 +1,5 @@
 """What a paper needs of a study: figures as PDF and SVG, tables in LaTeX, drafts of captions."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,12 @@ import matplotlib as mpl
 from depthbench.files import write_atomic
 from depthbench.report import facts
 from depthbench.report.figures import STYLE, drawings, save_as
+from depthbench.report.latex import bold, bounds, caption, latex, tabular
+from depthbench.report.paper_probes import depth_table, probe_captions, probe_drawings
 from depthbench.report.study import StudyData, depths, load
+from depthbench.report.style import marks
 from depthbench.study.findings import DesignFinding, Point
+from depthbench.study.paired import interval
 from depthbench.study.words import counted, listed
 
 PAPER: dict[Any, Any] = STYLE | {
@@ -27,16 +30,7 @@ PAPER: dict[Any, Any] = STYLE | {
 WIDTH = 5.5
 """Inches, of the text of a page in one column."""
 KINDS = ("pdf", "svg")
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-}
+CONFIDENCE = 0.95
 
 
 def write_paper(folder: Path, out: Path) -> list[Path]:
@@ -48,7 +42,9 @@ def write_paper(folder: Path, out: Path) -> list[Path]:
     paths = _figures(study, out)
     texts = {
         "loss_table.tex": loss_table(study),
+        "interval_table.tex": interval_table(study),
         "search_table.tex": search_table(study),
+        "depth_table.tex": depth_table(study.probes),
         "captions.tex": "\n\n".join(captions(study)) + "\n",
     }
     for name, text in texts.items():
@@ -68,108 +64,136 @@ def _figures(study: StudyData, out: Path) -> list[Path]:
             if len(figure.axes) == 1:
                 figure.axes[0].set_title("")
             paths += save_as(figure, out, name, KINDS)
+        # laid out in inches for their own width: scaled down by whoever prints them
+        style = marks(design.label for design in study.verdict.designs)
+        for name, draw in probe_drawings(study.probes, style).items():
+            paths += save_as(draw(), out, name, KINDS)
     return paths
 
 
 def loss_table(study: StudyData) -> str:
     """Mean validation loss and its deviation over seeds, a column for each depth."""
     layers = depths(study.verdict)
-    head = " & ".join(["design", *(f"L{depth}" for depth in layers)])
     lines = [
-        " & ".join([latex(design.label), *(_cell(design, depth) for depth in layers)])
+        [latex(design.label), *(_losses(design, depth) for depth in layers)]
         for design in study.verdict.designs
     ]
-    return _tabular("l" + "r" * len(layers), head, lines)
+    head = ["design", *(f"L{depth}" for depth in layers)]
+    return tabular("l" + "r" * len(layers), head, lines)
+
+
+def interval_table(study: StudyData) -> str:
+    """Each design's best and deepest shape with Student's 95 % interval of the mean over seeds."""
+    lines = [
+        [
+            latex(design.label),
+            *(_best_with_interval(design)),
+            str(design.curve[-1].layers),
+            _with_interval(design.curve[-1]),
+        ]
+        for design in study.verdict.designs
+        if design.curve
+    ]
+    return tabular("lrrrr", ["design", "best L", "loss", "deepest L", "loss"], lines)
 
 
 def search_table(study: StudyData) -> str:
     """Every learning rate that was tried, the chosen one in bold; nothing without a search."""
     lines = [
-        " & ".join(
-            [
-                latex(design.label),
-                _bold(f"{one.learning_rate:g}", one.learning_rate == design.search.chosen),
-                "--" if one.bits_per_byte is None else f"{one.bits_per_byte:.3f}",
-                str(one.finished),
-                str(one.diverged),
-            ]
-        )
+        [
+            latex(design.label),
+            bold(f"{one.learning_rate:g}", one.learning_rate == design.search.chosen),
+            "--" if one.bits_per_byte is None else f"{one.bits_per_byte:.3f}",
+            str(one.finished),
+            str(one.diverged),
+        ]
         for design in study.verdict.designs
         for one in design.search.grid
     ]
-    head = "design & learning rate & bits per byte & finished & diverged"
-    return _tabular("lrrrr", head, lines) if lines else ""
+    head = ["design", "learning rate", "bits per byte", "finished", "diverged"]
+    return tabular("lrrrr", head, lines) if lines else ""
 
 
 def captions(study: StudyData) -> list[str]:
     """A draft for each figure and table, with definitions and counts."""
+    common = _common(study)
+    loss = (
+        "Validation loss in bits per byte (nats per token times tokens, over ln 2 times bytes of "
+        "the held-out text)"
+    )
+    spread = f"{loss}, mean and sample standard deviation over seeds."
+    found = [
+        f"Loss by aspect ratio (width over layers; the left is deeper and narrower). {spread} "
+        f"{common} {study.verdict.headline}",
+        f"{spread} Bold: each design's best depth. {common}",
+        f"{loss} of each design's best and deepest shape: mean over seeds, and Student's 95 % "
+        "interval of that mean, which supposes that losses of seeds are normal; none with a "
+        f"single seed. {common}",
+        *_searched(study),
+    ]
+    if study.curves:
+        found.append(
+            "Training loss in nats per token against training tokens, averaged over stretches, at "
+            f"each design's chosen learning rate; a line is a seed. {common}"
+        )
+    return [*map(caption, found), *probe_captions(study.probes)]
+
+
+def _common(study: StudyData) -> str:
+    """What was trained, and what came of it."""
     verdict = study.verdict
-    seeds = len({row.seed for row in study.rows})
     setting = dict(facts.strip(study))
-    budget = f"{setting['parameters']} parameters"
     labels = listed([design.label for design in verdict.designs])
     lost = [f"{verdict.diverged} diverged", f"{verdict.failed} failed"]
     trials = f"{verdict.finished} of {len(study.rows) + study.unfinished} trials finished"
-    common = (
-        f"{labels} at {budget}, {setting.get('tokens a trial', '?')} training tokens a trial, "
-        f"{counted(seeds, 'seed')}; {trials}, {' and '.join(lost)}."
+    return (
+        f"{labels} at {setting['parameters']} parameters, "
+        f"{setting.get('tokens a trial', '?')} training tokens a trial, "
+        f"{counted(len({row.seed for row in study.rows}), 'seed')}; {trials}, "
+        f"{' and '.join(lost)}."
     )
-    loss = (
-        "Validation loss in bits per byte (nats per token times tokens, over ln 2 times bytes of "
-        "the held-out text), mean and sample standard deviation over seeds."
-    )
-    found = [
-        f"Loss by aspect ratio (width over layers; the left is deeper and narrower). {loss} "
-        f"{common} {verdict.headline}",
-        f"{loss} Bold: each design's best depth. {common}",
-    ]
-    searched = [design for design in verdict.designs if design.search.grid]
+
+
+def _searched(study: StudyData) -> Iterator[str]:
+    searched = [design.search for design in study.verdict.designs if design.search.grid]
     if searched:
-        middle = searched[0].search
-        found.append(
-            "Learning-rate search: mean validation loss of every rate that was tried at the middle "
-            f"shape ({middle.layers} layers, width {middle.width}); the chosen one trains all "
-            "shapes of its design."
+        yield (
+            "Learning-rate search: mean validation loss of every rate that was tried at the "
+            f"middle shape ({searched[0].layers} layers, width {searched[0].width}); the chosen "
+            "one trains all shapes of its design."
         )
-    return [f"\\caption{{{latex(text)}}}" for text in found]
 
 
-def latex(text: str) -> str:
-    """``text`` as LaTeX prints it, and nothing that LaTeX would run."""
-    printable = re.sub(r"[\x00-\x1f\x7f]+", " ", text)
-    return "".join(SPECIAL.get(sign, sign) for sign in printable)
-
-
-def _cell(design: DesignFinding, layers: int) -> str:
+def _losses(design: DesignFinding, layers: int) -> str:
     points = [point for point in design.curve if point.layers == layers]
     return " / ".join(_point(design, point) for point in points) or "--"
 
 
 def _point(design: DesignFinding, point: Point) -> str:
     if point.bits_per_byte is None:
-        return "diverged" if point.diverged else "failed"
-    text = f"{point.bits_per_byte:.3f}"
-    text = _bold(text, point == design.best)
+        return _lost(point)
+    text = bold(f"{point.bits_per_byte:.3f}", point == design.best)
     if point.spread:
         text += f" $\\pm$ {point.spread.standard_deviation:.3f}"
     lost = point.trials - point.finished
     return text + (f" ({point.finished} of {point.trials})" if lost else "")
 
 
-def _bold(text: str, it_is: bool) -> str:
-    return f"\\textbf{{{text}}}" if it_is else text
+def _best_with_interval(design: DesignFinding) -> tuple[str, str]:
+    best = design.best
+    return ("--", "--") if best is None else (str(best.layers), _with_interval(best))
 
 
-def _tabular(columns: str, head: str, lines: list[str]) -> str:
-    """With the rules of booktabs."""
+def _with_interval(point: Point) -> str:
+    if point.bits_per_byte is None:
+        return _lost(point)
+    found = interval(list(point.by_seed.values()), CONFIDENCE)
+    text = f"{found.mean:.3f}"
+    if found.low is not None and found.high is not None:
+        text += f" {bounds(found.low, found.high)}"
+    lost = point.trials - point.finished
+    return text + (f" ({point.finished} of {point.trials})" if lost else "")
 
-    def rows() -> Iterator[str]:
-        yield f"\\begin{{tabular}}{{{columns}}}"
-        yield "\\toprule"
-        yield f"{head} \\\\"
-        yield "\\midrule"
-        yield from (f"{line} \\\\" for line in lines)
-        yield "\\bottomrule"
-        yield "\\end{tabular}"
 
-    return "\n".join(rows()) + "\n"
+def _lost(point: Point) -> str:
+    return "diverged" if point.diverged else "failed"
