@@ -2,12 +2,43 @@
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from depthbench.machine import end_with_parent, prepare_process
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
+
+
+def spread(
+    work: Callable[[Job], Done],
+    jobs: Sequence[Job],
+    workers: int,
+    *,
+    size: Callable[[Job], float],
+    hear: Callable[[int], None],
+) -> list[Done]:
+    """``work`` of every job, in their order, by several processes; ``hear`` is told how many are
+    done.
+
+    The largest by ``size`` begin first, so that the last to end is a small one.
+    """
+    found: dict[int, Done] = {}
+    if workers == 1 or len(jobs) < 2:
+        for number, job in enumerate(jobs):
+            found[number] = work(job)
+            hear(len(found))
+        return list(found.values())
+    with pool_of(min(workers, len(jobs)), _nothing) as pool:
+        order = sorted(range(len(jobs)), key=lambda number: -size(jobs[number]))
+        futures = {pool.submit(work, jobs[number]): number for number in order}
+        for future in as_completed(futures):
+            found[futures[future]] = future.result()
+            hear(len(found))
+    return [found[number] for number in range(len(jobs))]
 
 
 @contextmanager
@@ -33,3 +64,7 @@ def _ready(begin: Callable[..., None], given: tuple[Any, ...]) -> None:
     prepare_process()
     end_with_parent()
     begin(*given)
+
+
+def _nothing() -> None:
+    return

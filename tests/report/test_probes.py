@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from depthbench.errors import DepthbenchError
+from depthbench.probes import REGISTRY
 from depthbench.probes.result import Curve, Number, ProbeResult, curve, matrix
 from depthbench.report.probe_figures import curve_figure, file_name, map_figure
 from depthbench.report.probe_groups import curves, matrices, probed, scale_of
@@ -118,6 +119,8 @@ def test_sections_say_what_was_measured_and_what_is_not_seen(page: Page) -> None
         "in 1.25 s",
     ):
         assert page.words.count(said) == 3
+    for probe in ("depth", "causal", "lens"):
+        assert f"How to read it. {' '.join(REGISTRY[probe].reading.split())}" in page.words
     assert page.addresses
     assert all(one.startswith("#probe-") for one in page.addresses)
     assert page.policy.startswith("default-src 'none'")

@@ -1,7 +1,6 @@
 """``depthbench check``: hold designs, also one of your own, against the laws of all designs."""
 
 import json
-import os
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +21,7 @@ from depthbench.check.run import (
 )
 from depthbench.check.signal import DEPTHS, Signal
 from depthbench.cli.console import wide_console
+from depthbench.cores import cores
 from depthbench.machine import prepare_process
 
 EXAMPLE = """Examples:
@@ -71,7 +71,7 @@ def check(
     )
     with _progress() as progress:
         bar = progress.add_task("checking", total=len(asked))
-        checked = check_all(asked, workers or os.cpu_count() or 1, lambda _: progress.advance(bar))
+        checked = check_all(asked, workers or cores(), lambda _: progress.advance(bar))
     if as_json:
         typer.echo(json.dumps([answer(one) for one in checked], indent=2, ensure_ascii=False))
     else:

@@ -1,7 +1,6 @@
 """``depthbench designs``: the table of residual designs, or one design and its options."""
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
+from depthbench.cores import cores
 from depthbench.designs import REGISTRY, design_class
 from depthbench.docs.rows import options_of, row_of, shown, words_of
 from depthbench.errors import DepthbenchError
@@ -55,7 +55,7 @@ def designs(
     if docs is not None:
         if name is not None or as_json:
             raise DepthbenchError("--docs writes all designs. Leave out the name and --json")
-        _write_docs(user_path(docs), workers or os.cpu_count() or 1)
+        _write_docs(user_path(docs), workers or cores())
         return
     if name is not None:
         row = {**row_of(name), "options": options_of(name)}

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from depthbench.cli.console import tell
+from depthbench.cores import cores
 from depthbench.cost.devices import DeviceSpec, find_device
 from depthbench.cost.study_cost import StudyCost, sentences, study_cost
 from depthbench.data.dataset import Progress, default_cache
@@ -81,8 +82,16 @@ def forecast(
         status.update("solving shapes")
         resolved = resolve(config, known or UNREAD, vocabulary.size, vocabulary.marks)
         status.update("counting")
-        told = (*notes, *unprepared, *assumed)
-        return study_cost(resolved, recorded, device=device, dtype=dtype, price=price, notes=told)
+        return study_cost(
+            resolved,
+            recorded,
+            device=device,
+            dtype=dtype,
+            price=price,
+            notes=(*notes, *unprepared, *assumed),
+            workers=cores(),
+            hear=lambda done, of: status.update(f"modelling: {done} of {of} shapes"),
+        )
 
 
 def _vocabulary(config: StudyConfig, say: Progress) -> tuple[Vocabulary, list[str]]:

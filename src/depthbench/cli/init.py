@@ -1,7 +1,6 @@
 """``depthbench init``: a study file with comments."""
 
 import json
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ from typing import Annotated
 import typer
 
 from depthbench.cli.options import AsJson
+from depthbench.cores import cores
 from depthbench.errors import DepthbenchError
 
 EXAMPLE = """Examples:
@@ -71,7 +71,7 @@ def init(
         },
         "init",
     )
-    workers = os.cpu_count() or 1
+    workers = cores()
     bare = draft_text(config, 1_000_000, Pace(trials=1, seconds_per_token=1.0), workers)
     study = StudyConfig.parse(tomllib.loads(bare), "init")
     with Console(stderr=True).status("preparing") as status:

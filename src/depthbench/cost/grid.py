@@ -1,7 +1,6 @@
 """Rows of a grid of models: what each costs, worked out in several processes."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
 
 from depthbench.config import Frozen
 from depthbench.cost.devices import DeviceSpec
@@ -11,7 +10,7 @@ from depthbench.cost.predict import ALONE, Split
 from depthbench.cost.serving import Served, served
 from depthbench.cost.training import StepCost, step_cost
 from depthbench.nn.model import ModelConfig
-from depthbench.processes import pool_of
+from depthbench.processes import spread
 
 Hear = Callable[[int], None]
 """Told how many rows are done."""
@@ -85,22 +84,4 @@ def _train(job: Job, asked: Training) -> TrainRow:
 
 def rows_of(jobs: Sequence[Job], workers: int, hear: Hear = lambda _: None) -> list[GridRow]:
     """All rows, in the order of ``jobs``."""
-    if workers == 1 or len(jobs) == 1:
-        found = []
-        for job in jobs:
-            found.append(row_of(job))
-            hear(len(found))
-        return found
-    with pool_of(min(workers, len(jobs)), _ready) as pool:
-        # the largest first, so that the last to end is a small one
-        order = sorted(jobs, key=lambda job: -job.model.shape.layers)
-        futures = {pool.submit(row_of, job): job for job in order}
-        done: dict[int, GridRow] = {}
-        for future in as_completed(futures):
-            done[id(futures[future])] = future.result()
-            hear(len(done))
-    return [done[id(job)] for job in jobs]
-
-
-def _ready() -> None:
-    return
+    return spread(row_of, jobs, workers, size=lambda job: job.model.shape.layers, hear=hear)

@@ -2,14 +2,15 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from depthbench.config import Frozen
 from depthbench.cost.devices import DeviceSpec
-from depthbench.cost.training import training_cost, training_flops
+from depthbench.cost.training import TrainingCost, training_cost, training_flops
 from depthbench.designs import label_of
 from depthbench.nn.count import count_parameters
+from depthbench.processes import spread
 from depthbench.quantities import bytes_text, count_text, seconds_text
 from depthbench.shapes import Shape
 from depthbench.study.plan import ResolvedStudy, belonging
@@ -93,14 +94,32 @@ def study_cost(
     dtype: str | None = None,
     price: float | None = None,
     notes: Sequence[str] = (),
+    workers: int = 1,
+    hear: Callable[[int, int], None] = lambda done, of: None,
 ) -> StudyCost:
     """The cost of ``resolved``, of which ``recorded`` are the rows that its folder holds.
 
     On ``device`` times are modelled, with ``dtype`` in place of the study's own; without one they
     come from finished trials. ``price`` is for an hour of a device, and stands before the
-    described device's own.
+    described device's own. Trials are modelled in ``workers`` processes; ``hear`` is told how many
+    are, and of how many.
     """
-    parts = _parts(resolved, recorded, device, dtype)
+    bare = _parts(resolved, recorded)
+    if device is None:
+        speeds = _speeds(recorded, resolved.study.train)
+        parts = _measured([part for part, _ in bare], speeds, _devices(resolved, None))
+    else:
+        modelled = spread(
+            _training_cost,
+            [(_with_dtype(trial, dtype), device) for _, trial in bare],
+            workers,
+            size=lambda job: job[0].model.shape.layers,
+            hear=lambda done: hear(done, len(bare)),
+        )
+        devices = _devices(resolved, device)
+        parts = tuple(
+            _modelled(part, cost, devices) for (part, _), cost in zip(bare, modelled, strict=True)
+        )
     rate = price if price is not None or device is None else device.price_per_hour
     hours = _total(parts, [part.trials for part in parts])
     to_go = _total(parts, [part.trials - part.finished for part in parts])
@@ -158,17 +177,12 @@ def _money(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 0.005 or not amount else "less than 0.01"
 
 
-def _parts(
-    resolved: ResolvedStudy,
-    recorded: Sequence[Row],
-    device: DeviceSpec | None,
-    dtype: str | None,
-) -> tuple[Part, ...]:
+def _parts(resolved: ResolvedStudy, recorded: Sequence[Row]) -> list[tuple[Part, TrialConfig]]:
+    """Each part without its times, and a trial of it."""
     study = resolved.study
     done = Counter(
         (row.label, row.shape) for row in belonging(resolved, recorded) if row.status != "failed"
     )
-    speeds = {} if device else _speeds(recorded, study.train)
     extra = len(study.search.learning_rates) - 1
     bare: list[tuple[Part, TrialConfig]] = []
     for design in study.designs:
@@ -178,12 +192,7 @@ def _parts(
             trial = resolved.trial(design, shape, study.search.learning_rates[0], study.seeds[0])
             trials = len(study.seeds) + (extra if shape == searched else 0)
             bare.append((_part(trial, label, trials, done[label, shape]), trial))
-    if device:
-        devices = _devices(resolved, device)
-        return tuple(
-            _modelled(part, _with_dtype(trial, dtype), devices, device) for part, trial in bare
-        )
-    return _measured([part for part, _ in bare], speeds, _devices(resolved, None))
+    return bare
 
 
 def _part(trial: TrialConfig, label: str, trials: int, finished: int) -> Part:
@@ -210,8 +219,11 @@ def _with_dtype(trial: TrialConfig, dtype: str | None) -> TrialConfig:
     return trial.model_copy(update={"train": trial.train.model_copy(update={"dtype": dtype})})
 
 
-def _modelled(part: Part, trial: TrialConfig, devices: float, device: DeviceSpec) -> Part:
-    cost = training_cost(trial, device)
+def _training_cost(job: tuple[TrialConfig, DeviceSpec]) -> TrainingCost:
+    return training_cost(*job)
+
+
+def _modelled(part: Part, cost: TrainingCost, devices: float) -> Part:
     found = {
         "memory_bytes": cost.memory_bytes,
         "seconds": cost.seconds / max(1.0, devices),

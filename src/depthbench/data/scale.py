@@ -7,13 +7,13 @@ written last. So the files depend on the text and the config alone.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from depthbench.config import digest_of
+from depthbench.cores import cores
 from depthbench.data.assemble import Rules, assemble
 from depthbench.data.build import manifest_of
 from depthbench.data.config import PrepareConfig
@@ -251,7 +251,7 @@ def prepare_folder(
     with locked(folder) as journal:
         if done is None:
             journal.begin(plan)
-            done = preparation.run(journal, workers or _cores())
+            done = preparation.run(journal, workers or cores())
     return done
 
 
@@ -283,10 +283,3 @@ def _complete(preparation: Preparation) -> Manifest | None:
     except DepthbenchError:
         return None
     return manifest
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1

@@ -22,6 +22,7 @@ from depthbench.report.probe_groups import (
     scale_of,
 )
 from depthbench.report.probe_plots import curve_plot, map_plots
+from depthbench.report.readings import how_to_read
 from depthbench.report.style import Mark, marks
 
 MANY = 3
@@ -59,6 +60,7 @@ class Section(NamedTuple):
     title: str
     definition: Told
     blind: Told
+    reading: str
     words: Told
     numbers: list[Line]
     curves: list[Plot]
@@ -144,6 +146,7 @@ def _section(
         title=own[0][1].title,
         definition=_told(own, lambda result: [result.definition]),
         blind=_told(own, lambda result: [result.blind]),
+        reading=how_to_read(probe),
         words=_told(own, lambda result: result.words),
         numbers=[
             Line(one.title, one.unit, cells(models, one), anchor) for one in numbers(models, probe)

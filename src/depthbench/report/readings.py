@@ -64,10 +64,15 @@ def readings_of(models: list[Probed]) -> dict[str, Reading]:
     found = dict(FIGURES)
     for model in models:
         for one in model.results:
-            known = REGISTRY.get(one.probe)
-            reading = Reading(_ended(one.definition), one.blind, known.reading if known else "")
+            reading = Reading(_ended(one.definition), one.blind, how_to_read(one.probe))
             found.setdefault(f"probe-{one.probe}", reading)
     return found
+
+
+def how_to_read(probe: str) -> str:
+    """What large and small values of ``probe`` mean; nothing of a probe that is not known."""
+    known = REGISTRY.get(probe)
+    return known.reading if known else ""
 
 
 def _ended(text: str) -> str:

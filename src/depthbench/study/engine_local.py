@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from depthbench.cores import cores
 from depthbench.errors import DepthbenchError
 from depthbench.study.engine import POLL_SECONDS, Ended, Engine, Need, Place, Running, Setup, ended
 from depthbench.study.plan import Planned
@@ -36,7 +37,7 @@ class Pool(Engine):
         if _room(need):
             return
         needs = f"{need.gpus:g} GPUs" if need.gpus else f"{need.cores} cores"
-        has, name = (_gpus(), "gpus") if need.gpus else (_cores(), "cpus")
+        has, name = (_gpus(), "gpus") if need.gpus else (cores(), "cpus")
         raise DepthbenchError(
             f"resources: a trial needs {needs}, but this machine has {has}. "
             f"Lower resources.{name}, or use a cluster (--engine ray)"
@@ -89,18 +90,11 @@ def _room(need: Need) -> int:
     """Trials that this machine has cores for, or GPUs: those that have one wait for no core."""
     if need.gpus:
         return places(sys.maxsize, _gpus(), need.cores, need.gpus)
-    return places(_cores(), 0, need.cores, 0)
+    return places(cores(), 0, need.cores, 0)
 
 
 def _gpus() -> int:
     return torch.cuda.device_count()
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
 
 
 def _names_of_gpus() -> list[str]:
