@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from depthbench.errors import DepthbenchError
-from depthbench.files import append_line, make_folder, read_lines, save_atomic, write_atomic
+from depthbench.files import (
+    append_line,
+    make_folder,
+    read_lines,
+    save_atomic,
+    try_to_reach,
+    write_atomic,
+)
 
 
 def test_write_replaces_content_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -131,3 +138,12 @@ def test_no_number_that_is_no_json_gets_into_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         append_line(path, {"a": float("nan")})
     assert not path.exists()
+
+
+def test_what_the_system_refuses_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("x")
+    for nothing in ("gone", "gone/deeper", "file/deeper", "loop", "a\0b", "file"):
+        try_to_reach(tmp_path / nothing)
+    with pytest.raises(OSError, match="File name too long"):
+        try_to_reach(tmp_path / ("x" * 300))

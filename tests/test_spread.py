@@ -27,5 +27,5 @@ def test_nothing_to_do_is_nothing() -> None:
 
 
 def test_an_error_of_a_job_is_the_caller_s() -> None:
-    with pytest.raises(ValueError, match="math domain error|expected a nonnegative"):
+    with pytest.raises(ValueError, match=r"math domain error|expected a nonnegative"):
         spread(place, [-1.0, 4.0], 2, size=lambda job: job, hear=lambda _: None)

@@ -70,6 +70,21 @@ def user_path(given: str) -> Path:
         return Path(given)
 
 
+def try_to_reach(path: Path) -> None:
+    """Raise `OSError` where the system refuses ``path``: a name too long, no permission.
+
+    That nothing is there is no refusal. `Path.is_dir` and its kind raise for the one or the other
+    in some versions of Python, and answer False in others.
+    """
+    try:
+        path.stat()
+    except ValueError:  # a NUL, which no name has
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+
+
 def make_folder(path: Path) -> None:
     """Create ``path`` and its parents; a one-line error when that is not possible."""
     try:

@@ -1,5 +1,6 @@
 import json
 import os
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -98,7 +99,9 @@ def test_a_name_that_no_system_allows(tmp_path: Path) -> None:
 
 def test_glob_without_match(tmp_path: Path) -> None:
     assert f"no file matches {tmp_path}/*.md" in refused(tmp_path / "*.md")
-    assert "no valid glob" in refused(tmp_path / "**md")
+    # from Python 3.13 on `**md` is `*md`
+    told = "no file matches" if sys.version_info >= (3, 13) else "no valid glob"
+    assert told in refused(tmp_path / "**md")
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\n"])

@@ -47,6 +47,13 @@ def test_slope_and_its_error_over_seeds() -> None:
     assert slope.seeds == 2
 
 
+@pytest.mark.parametrize("loss", [0.0, 2.5, 1 / 3])
+def test_a_curve_without_any_slope(loss: float) -> None:
+    slope = judge([row("hc", layers, loss) for layers in (2, 4, 8)]).designs[0].slope
+    assert slope is not None
+    assert slope.bits_per_byte_per_doubling == 0
+
+
 def test_one_seed_has_no_spread_and_no_error() -> None:
     finding = judge([row("hc", 2, 2.4), row("hc", 8, 2.5)]).designs[0]
     assert finding.slope is not None

@@ -12,7 +12,7 @@ from typing import Any
 
 from depthbench.data.sources import Document, Source, UnreadableFile
 from depthbench.errors import DepthbenchError, nearest
-from depthbench.files import user_path
+from depthbench.files import try_to_reach, user_path
 
 CONTAINERS = {
     *(".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".7z", ".pdf", ".docx", ".epub"),
@@ -122,6 +122,7 @@ def _files(given: str) -> tuple[Path, list[Path], str]:
             "paths: '' names nothing. Name a file, folder or glob; the current folder is ."
         )
     path = user_path(given)
+    try_to_reach(path)
     if path.is_file():
         return path, [path], path.stem
     if path.is_dir():

@@ -10,7 +10,7 @@ import torch
 from depthbench.config import Frozen
 from depthbench.data.dataset import default_cache, find_dataset
 from depthbench.errors import DepthbenchError, unknown
-from depthbench.files import user_path
+from depthbench.files import try_to_reach, user_path
 from depthbench.machine import choose_device
 from depthbench.probes.own import OwnSubject, TrialForm
 from depthbench.probes.reader import Reader
@@ -111,7 +111,7 @@ def folder_of(source: str) -> Path:
         )
     folder = user_path(source)
     try:
-        folder.is_dir()
+        try_to_reach(folder)
     except OSError as error:
         shown = source if len(source) <= 200 else f"{source[:200]} …"
         raise DepthbenchError(

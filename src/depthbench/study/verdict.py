@@ -265,7 +265,7 @@ def _slope(curve: tuple[Point, ...]) -> Slope | None:
 
 
 def _least_squares(x: np.ndarray, y: Sequence[float]) -> float:
-    return float(np.polynomial.Polynomial.fit(x, y, 1).convert().coef[1])
+    return statistics.linear_regression(x.tolist(), y).slope
 
 
 def _turns_back(curve: tuple[Point, ...]) -> TurnsBack | None:
