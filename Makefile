@@ -7,7 +7,7 @@ BIN := .venv/bin
 # pip, not uv: constraints.txt pins a CPU build of torch that pip can find
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[dev,docs]'
 	touch $@
 
 demo: .venv/.installed

@@ -1,5 +1,6 @@
 """One thread, and run-time checks of every annotated shape in the numeric core."""
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -7,3 +8,8 @@ from jaxtyping import install_import_hook
 install_import_hook(["depthbench.nn", "depthbench.designs"], "beartype.beartype")
 
 torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, beside all others: at the end one process would wait for it."""
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)

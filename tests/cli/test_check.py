@@ -241,6 +241,7 @@ def test_two_workers_and_a_file_from_another_directory(folder: Path) -> None:
     assert lines[-1] == "2 checked: every law holds"
 
 
+@pytest.mark.slow
 def test_files_of_one_name_in_two_folders(folder: Path) -> None:
     (folder / "other").mkdir()
     text = altered('name: str = "mine"', 'name: str = "yours"')
@@ -250,6 +251,7 @@ def test_files_of_one_name_in_two_folders(folder: Path) -> None:
     assert [one["label"] for one in json.loads(result.stdout)] == ["mine", "yours"]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies(folder: Path) -> None:
     text = altered("        return state + 0.5 * y", "        import os; os.abort()")
     (folder / "mine.py").write_text(text, encoding="utf-8")

@@ -89,6 +89,7 @@ def test_bad_input_is_one_line(
     assert "unknown dtype" in refusal(capsys, "bench", *TINY, "--dtype", "int8")
 
 
+@pytest.mark.slow
 def test_measured_stands_beside_predicted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,7 @@ def test_a_size_that_is_not_given_is_the_default() -> None:
 def test_a_signal_saves_ends_with_0_and_the_same_command_goes_on(
     number: signal.Signals, root: Path, tmp_path: Path
 ) -> None:
-    long = ["train.tokens=64000", "train.save_every=100000"]
+    long = ["train.tokens=24000", "train.save_every=100000"]
     whole = arguments(root, tmp_path / "whole", *long)
     parts = arguments(root, tmp_path / "parts", *long)
     assert execute(whole) == 0
@@ -98,6 +98,7 @@ def test_a_signal_saves_ends_with_0_and_the_same_command_goes_on(
     assert metrics.read_bytes() == kept.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc which signals are caught")
 def test_a_signal_before_training_ends_with_0_too(root: Path, tmp_path: Path) -> None:
     text = tmp_path / "long.txt"

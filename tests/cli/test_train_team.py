@@ -32,6 +32,7 @@ def start(root: Path, out: Path, processes: int, *more: str) -> subprocess.Popen
     )
 
 
+@pytest.mark.slow
 def test_two_processes_give_one_result(tmp_path: Path) -> None:
     process = start(tmp_path, tmp_path / "runs", 2, "parallel=fsdp", "train.tokens=512", "--json")
     out, err = process.communicate(timeout=300)

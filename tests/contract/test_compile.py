@@ -50,12 +50,14 @@ def test_every_design_compiles_once() -> None:
     assert_compiles_once(["2x16"], list(DEFAULTS))
 
 
+@pytest.mark.slow
 def test_every_backbone_compiles_once() -> None:
     others = [name for name in BACKBONES if name != "dense"]
     labels = [f"{design} on {name}" for name in others for design in ("prenorm", "hc", "attnres")]
     assert_compiles_once(["2x16"], labels)
 
 
+@pytest.mark.slow
 def test_blocks_share_graphs() -> None:
     few = ["prenorm", "lns", "keel", "hc", "attnres", "moda", "value_residual", "cascade"]
     assert_blocks_share_graphs(["6x16"], [*few, "hc on moe", "hc on hybrid", "attnres on moe"])

@@ -369,7 +369,9 @@ def assert_killed(mutants: list[Mutant], folder: Path) -> None:
     assert [mutant.name for mutant in mutants if mutant.tests not in seen] == []
 
 
-@pytest.mark.parametrize("mutants", [QUICK[:3], QUICK[3:]], ids=["first", "second"])
+@pytest.mark.parametrize(
+    "mutants", [QUICK[:3], pytest.param(QUICK[3:], marks=pytest.mark.slow)], ids=["first", "second"]
+)
 def test_altered_equations_fail(mutants: list[Mutant], tmp_path: Path) -> None:
     """Several in one copy: none of them is in a file that another one's tests use."""
     assert_killed(mutants, tmp_path)

@@ -65,6 +65,7 @@ def test_units_go_on_where_the_state_says(corpus: Path) -> None:
     assert list(one.units(UNIT, len(units), units[-1].state)) == []
 
 
+@pytest.mark.slow
 def test_killed_in_a_stream(corpus: Path, tmp_path: Path) -> None:
     config = PrepareConfig(paths=(f"hf:{corpus}",), shard_tokens=8000, megabytes=0.018)
     prepare_folder(config, tmp_path / "calm", workers=1, unit_bytes=UNIT)

@@ -1,4 +1,4 @@
-"""The README and the first page of the tutorial, followed to the letter in one folder each.
+"""The README and the first page of the tutorial, followed to the letter in one folder.
 
 Blocks of `sh` are run in order as they stand, files in blocks with a name are saved first, and the
 `text` behind a block is what must be printed. A block that cannot run in a test has the reason as
@@ -52,11 +52,12 @@ def steps(page: str) -> list[Block]:
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_runs_as_written(page: str, checkout: Path) -> None:
-    for one in steps(page):
-        follow(one, checkout)
+@pytest.mark.longest
+def test_every_command_runs_as_written(checkout: Path) -> None:
+    """One page after the other, as by a reader of both: the demo of the first is there then."""
+    for page in PAGES:
+        for one in steps(page):
+            follow(one, checkout)
 
 
 def follow(one: Block, folder: Path) -> None:

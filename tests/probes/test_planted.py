@@ -47,6 +47,7 @@ def found(model: Model, probe: Probe) -> ProbeResult:
     return probe.run(lab_of(model, TEXT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "design",
     [

@@ -137,6 +137,7 @@ def test_parts_written_by_four_are_what_one_process_saved(dataset: Dataset, tmp_
             assert torch.equal(model(tokens), whole(tokens))
 
 
+@pytest.mark.slow
 def test_an_altered_part_is_named(dataset: Dataset, tmp_path: Path) -> None:
     train_together(tmp_path, "fsdp", 2, [job(dataset, "prenorm")])
     folder = tmp_path / "prenorm" / "checkpoints" / "step-000008"
