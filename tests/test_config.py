@@ -185,3 +185,10 @@ def test_a_list_of_nothing_but_mistakes_is_not_too_short_as_well() -> None:
     text = study_refusal(designs=["nope"])
     assert "'nope'" in text
     assert "more)" not in text
+
+
+def test_seeds_are_what_every_generator_takes() -> None:
+    tables = study_tables(Path("words.txt"), seeds=[0, 2**63 - 1])
+    assert StudyConfig.parse(tables).seeds == (0, 2**63 - 1)
+    for wrong in (-1, 2**63):
+        assert study_refusal(seeds=[0, wrong]).startswith(f"s.toml: seeds.1 = {wrong}: ")

@@ -6,13 +6,14 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 import tomli_w
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -24,6 +25,9 @@ from pydantic_core import ErrorDetails
 
 from depthbench.errors import DepthbenchError, nearest
 
+SEEDS = 2**63
+"""Seeds lie below it: what generators of torch, numpy and Python all take."""
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 EVERY = {"later": True}
 """Context of a dump that leaves nothing out."""
 PLAIN = {

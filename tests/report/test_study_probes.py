@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from depthbench.nn.model import Model
 from depthbench.probes.study import chosen_trials
@@ -144,3 +145,11 @@ def test_results_of_other_weights_are_left_out(folder: Path) -> None:
         f"{row.label}, {row.shape.layers} layers: causal measured other weights than the trial's "
         "last checkpoint: left out. Probe the study again."
     ]
+    # what was hashed is known until a file is touched
+    with torch.no_grad():
+        model.embed.weight.add_(1)
+    save(trial / "checkpoints", 2, config.digest(), {"model": model.state_dict()}, {})
+    study = probed_study(folder, [row])
+    assert study is not None
+    assert study.trials == []
+    assert "causal, depth and lens measured other weights" in study.remarks[0]

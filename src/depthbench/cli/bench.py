@@ -25,9 +25,9 @@ from depthbench.cli.cost_models import (
     Vocab,
     models_of,
 )
+from depthbench.cli.numbers import numbers
 from depthbench.cli.options import AsJson, Seed
 from depthbench.cli.probe import count_of
-from depthbench.cli.shapes import numbers
 from depthbench.config import Frozen
 from depthbench.cost.calibrate import calibrate
 from depthbench.cost.devices import THIS, DeviceSpec, find_device, stored_path
@@ -188,7 +188,7 @@ def _calibrated(device: str, out: Path | None = None) -> DeviceSpec:
 
 
 def _batches(text: str) -> list[int]:
-    found = [int(one) for one in numbers("batch", text, int)]
+    found = numbers("batch", text, int)
     if min(found) < 1:
         raise DepthbenchError(f"--batch {text}: at least one sequence. Write 1,8")
     return found

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
-from depthbench.cli.shapes import numbers
+from depthbench.cli.numbers import numbers
 from depthbench.machine import prepare_process
 from depthbench.train.coordinates import (
     QUANTITIES,

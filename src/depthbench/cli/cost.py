@@ -28,9 +28,10 @@ from depthbench.cli.cost_models import (
     dtype_on,
     models_of,
 )
+from depthbench.cli.numbers import numbers
 from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of
-from depthbench.cli.shapes import numbers, short
+from depthbench.cli.shapes import short
 from depthbench.cost.devices import DeviceSpec, find_device
 from depthbench.cost.explain import NOTABLE, WORDS, Side, difference, dominant, flops
 from depthbench.cost.grid import GridRow, Job, Training, rows_of
@@ -109,7 +110,7 @@ def cost(
     number = dtype_on(spec, dtype)
     tokens = count_of(context, "context")
     check_sizes(tokens, batch)
-    split_ways = [int(one) for one in numbers("ways", ways, int)]
+    split_ways = numbers("ways", ways, int)
     if min(split_ways) < 1:
         raise DepthbenchError(f"--ways {ways}: a number of devices is at least 1. Write 1,2,4,8")
     asked = models_of(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from depthbench.cli.shapes import numbers
+from depthbench.cli.numbers import numbers
 from depthbench.cost.devices import BUILT_IN, THIS, DeviceSpec
 from depthbench.designs import REGISTRY, label_of, parse_design
 from depthbench.errors import DepthbenchError

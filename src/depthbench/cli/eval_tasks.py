@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
+from depthbench.cli.numbers import numbers
 from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of, progress_of
 from depthbench.cli.run import interrupt, train_all
 from depthbench.data.dataset import default_cache
-from depthbench.errors import DepthbenchError
 from depthbench.evals.episodes import episodes
 from depthbench.evals.task_study import TaskStudyConfig, tested
 from depthbench.evals.tasks import TaskConfig
@@ -78,16 +78,16 @@ def tasks(
     """
     prepare_process()
     signal.signal(signal.SIGTERM, interrupt)
-    given = {"task": task, "ks": counts(ks, "ks"), "size": size}
+    given = {"task": task, "ks": numbers("ks", ks, int), "size": size}
     config = TaskStudyConfig.parse(
         {
             "name": name,
             "task": given | {"train": questions, "test": tests},
             "designs": tuple(designs.split(",")),
             "params": params,
-            "depths": counts(depths, "depths"),
+            "depths": numbers("depths", depths, int),
             "seeds": seeds,
-            "learning_rates": _rates(rates),
+            "learning_rates": numbers("learning-rate", rates, float),
             "tokens": count_of(tokens),
             "sequences": sequences,
         },
@@ -140,22 +140,3 @@ def _table(rows: list[Row]) -> Table:
             cells.append("–" if one is None else f"{one.share:.3f} [{one.low:.3f}, {one.high:.3f}]")
         table.add_row(escape(row.label), *(escape(cell) for cell in cells))
     return table
-
-
-def counts(text: str, option: str) -> tuple[int, ...]:
-    """Whole numbers with commas; raises `DepthbenchError` for anything else."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and len(part) < 7 for part in parts):
-        raise DepthbenchError(
-            f"{option} = '{text}': write whole numbers with commas, such as 1,2,4"
-        )
-    return tuple(map(int, parts))
-
-
-def _rates(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise DepthbenchError(
-            f"learning-rate = '{text}': write numbers with commas, such as 1e-3,3e-3"
-        ) from None

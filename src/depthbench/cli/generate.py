@@ -8,6 +8,7 @@ import torch
 import typer
 
 from depthbench.cli.edits import Program, Repeat, Skip, Swap
+from depthbench.config import SEEDS
 from depthbench.data.dataset import default_cache, find_dataset
 from depthbench.data.sources import Document
 from depthbench.data.tokenizer import HUB_FILE, Tokenizer
@@ -48,7 +49,7 @@ def text(
     ] = 0.0,
     top_k: Annotated[int | None, typer.Option("--top-k", help="Only so many tokens.")] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Only so much chance.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=SEEDS - 1)] = 0,
     skip: Skip = None,
     swap: Swap = None,
     repeat: Repeat = None,

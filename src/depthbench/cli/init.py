@@ -42,7 +42,7 @@ def init(
     """
     from rich.console import Console
 
-    from depthbench.cli.eval_tasks import counts
+    from depthbench.cli.numbers import numbers
     from depthbench.data.dataset import default_cache
     from depthbench.machine import prepare_process
     from depthbench.quantities import count_text, seconds_text
@@ -64,7 +64,7 @@ def init(
             "name": file.stem,
             "designs": tuple(one.strip() for one in designs.split(",")),
             "params": params,
-            "depths": counts(depths, "depths"),
+            "depths": numbers("depths", depths, int),
             "seeds": seeds,
             "minutes": minutes,
             "paths": tuple(data or ()),

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from depthbench.config import SEEDS
+
 Log = Annotated[
     str | None,
     typer.Option("--log", help="Also send metrics to tensorboard, wandb or trackio; with commas."),
@@ -29,5 +31,5 @@ Results = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="float32, float64 or bfloat16.")]
-Seed = Annotated[int, typer.Option("--seed", min=0)]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=SEEDS - 1)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

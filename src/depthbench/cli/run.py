@@ -13,7 +13,7 @@ from rich.console import Console
 from depthbench.cli.dry_run import check_options, dry_run
 from depthbench.cli.options import Log
 from depthbench.cli.progress import StudyProgress
-from depthbench.config import override
+from depthbench.config import SEEDS, override
 from depthbench.machine import prepare_process
 from depthbench.studies import read_study
 from depthbench.study.config import StudyConfig
@@ -45,7 +45,9 @@ Address = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, help="Run with this seed only, instead of the file's."),
+    typer.Option(
+        "--seed", min=0, max=SEEDS - 1, help="Run with this seed only, instead of the file's."
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or auto.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="float32, bfloat16 or auto.")]

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from depthbench.cli.console import wide_console
+from depthbench.cli.numbers import numbers
 from depthbench.designs import parse_design
 from depthbench.errors import DepthbenchError
 from depthbench.families import FAMILIES, VOCAB, family
@@ -103,20 +104,6 @@ def shapes(
         return
     console = wide_console(WIDE)
     console.print(table_of(rows))
-
-
-def numbers(option: str, text: str, kind: type[int] | type[float]) -> list[int] | list[float]:
-    """The numbers of a comma-separated list; an error that names the first that is none."""
-    found: list[Any] = []
-    for part in text.split(","):
-        try:
-            found.append(kind(part))
-        except ValueError:
-            example, word = ("2,4,8,16", "whole number") if kind is int else ("76,28,9", "number")
-            raise DepthbenchError(
-                f"--{option} = '{text}': '{part.strip()}' is no {word}. Write it like {example}"
-            ) from None
-    return found
 
 
 def _solved(options: dict[str, Any], design: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from depthbench.cli.options import Log
 from depthbench.cli.run import interrupt
-from depthbench.config import override, read_toml
+from depthbench.config import SEEDS, override, read_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.errors import DepthbenchError
 from depthbench.machine import prepare_process
@@ -66,7 +66,7 @@ def train(
     compile_blocks: Annotated[
         bool, typer.Option("--compile", help="Compile blocks with torch.compile: for long runs.")
     ] = False,
-    seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, max=SEEDS - 1)] = None,
     log: Log = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from pydantic import Field
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, Seed
 from depthbench.cost.energy import Meter, find_meter
 from depthbench.cost.ledger import dtype_of
 from depthbench.machine import choose_device, describe
@@ -42,7 +42,7 @@ class BenchConfig(Frozen):
     """Rounds that count."""
     threads: int = Field(default=1, ge=1)
     """Of torch."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Of the random weights."""
 
 

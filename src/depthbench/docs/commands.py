@@ -9,7 +9,7 @@ from typer.core import TyperArgument, TyperGroup
 
 from depthbench.cli.app import COMMANDS
 from depthbench.cli.lazy import loaded
-from depthbench.docs.markdown import COMMAND, cell, table
+from depthbench.docs.markdown import COMMAND, bound, cell, table
 
 HEAD = f"""<!-- Written by `{COMMAND}`; do not edit. -->
 
@@ -125,7 +125,7 @@ def _allowed(given: Any) -> str:
     if annotation is bool:
         return "switch"
     limits = [
-        f"{sign} {limit:g}"
+        bound(sign, limit)
         for sign, limit in (("≥", given.min), ("≤", given.max))
         if limit is not None
     ]

@@ -13,6 +13,8 @@ import annotated_types as limits
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from depthbench.docs.markdown import bound
+
 KINDS: Mapping[Any, str] = {
     str: "text",
     int: "whole number",
@@ -118,13 +120,13 @@ def _limits(metadata: Sequence[Any]) -> list[str]:
 def _limit(one: Any) -> list[str]:
     match one:
         case limits.Ge(ge=value):
-            return [f"≥ {value:g}"]
+            return [bound("≥", value)]
         case limits.Gt(gt=value):
-            return [f"> {value:g}"]
+            return [bound(">", value)]
         case limits.Le(le=value):
-            return [f"≤ {value:g}"]
+            return [bound("≤", value)]
         case limits.Lt(lt=value):
-            return [f"< {value:g}"]
+            return [bound("<", value)]
         case limits.MinLen(min_length=1):
             return ["not empty"]
         case limits.MinLen(min_length=least):

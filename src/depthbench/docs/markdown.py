@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 COMMAND = "python -m depthbench.docs docs"
+READABLE = 2**32
+"""Whole numbers above it are shown as powers of two where they are."""
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -30,3 +33,11 @@ def _plain(text: str) -> str:
 def paragraph(text: str) -> str:
     """A docstring's text as Markdown: double backquotes are code, as in reStructuredText."""
     return text.replace("``", "`")
+
+
+def bound(sign: str, value: Any) -> str:
+    """A limit, ``≥ 1``; powers of two that nobody reads in digits become ``< 2^63``."""
+    end = int(value) + (sign == "≤")
+    if end > READABLE and end.bit_count() == 1 and sign in "<≤":
+        return f"< 2^{end.bit_length() - 1}"
+    return f"{sign} {value:g}"

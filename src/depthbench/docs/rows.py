@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 from depthbench.designs import design_class, parse_design
+from depthbench.docs.markdown import bound
 from depthbench.nn.count import count_parameters
 from depthbench.nn.model import ModelConfig
 from depthbench.shapes import Shape
@@ -64,5 +65,5 @@ def _allowed(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in limits.items() if key in schema]
+    bounds = [bound(sign, schema[key]) for key, sign in limits.items() if key in schema]
     return ", ".join([str(schema["type"]), *bounds])

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self, final
 
 from pydantic import Field, field_validator, model_validator
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, Seed
 from depthbench.errors import DepthbenchError
 
 TaskName = Literal["khop", "arithmetic", "brackets", "pointers"]
@@ -43,7 +43,7 @@ class TaskConfig(Frozen):
     """Questions of each ``k`` to train on."""
     test: int = Field(default=512, ge=1)
     """Others of each ``k`` to test with, at most."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Of the questions."""
 
     @field_validator("ks")

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, Seed
 from depthbench.errors import DepthbenchError
 from depthbench.nn.branch import check_padding
 from depthbench.nn.model import Model
@@ -25,7 +25,7 @@ class Sampling(Frozen):
     """Only the ``top_k`` most likely tokens."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     """Only the fewest most likely tokens whose probabilities reach ``top_p`` (arXiv 1904.09751)."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: Seed = 0
     """Of what is drawn."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -21,8 +21,6 @@ from depthbench.train.config import TrialConfig
 from depthbench.train.load import load_trial
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
-
-
 KINDS = (
     "a trial of ours, a Hugging Face folder or name (owner/model), a .gguf file, or an OLMo-core "
     "checkpoint"
@@ -94,8 +92,25 @@ def open_model(
 def hash_of_trial(folder: Path, dtype: str) -> str:
     """What results name the weights of the trial's last checkpoint by, in ``dtype``.
 
-    Raises `DepthbenchError` where they are not there.
+    A process reads them once: a page that is made again and again asks for the same hashes. Files
+    that were touched are read anew. Raises `DepthbenchError` where there are no weights.
     """
+    try:
+        stats = [
+            path.stat() for path in (folder / "config.json", *folder.glob("checkpoints/*/**/*"))
+        ]
+    except OSError:  # it is no trial, or a checkpoint is just replaced by the next
+        return _hash(folder, dtype)
+    touched = frozenset((one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
+    return _known(folder, dtype, touched)
+
+
+@cache
+def _known(folder: Path, dtype: str, _: frozenset[tuple[int, int, int]]) -> str:
+    return _hash(folder, dtype)
+
+
+def _hash(folder: Path, dtype: str) -> str:
     model, _ = load_trial(folder)
     return hash_of(model.to(DTYPES[dtype]))
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from pydantic import Field
-
-from depthbench.config import Frozen
+from depthbench.config import Frozen, Seed
 from depthbench.errors import DepthbenchError
 from depthbench.machine import describe
 from depthbench.probes.lab import Lab
@@ -42,7 +40,7 @@ class Probe(Frozen, ABC):
     source: ClassVar[str] = ""
     """Paper that it is from."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Of whatever it draws."""
 
     @abstractmethod

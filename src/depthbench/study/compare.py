@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from depthbench.config import Frozen, read_toml, to_toml
+from depthbench.config import Frozen, Seed, read_toml, to_toml
 from depthbench.data.dataset import Dataset, default_cache, prepare
 from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
@@ -36,7 +36,7 @@ class CompareConfig(Frozen):
     """The first run."""
     b: RunConfig
     """The second run."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(0, 1, 2), min_length=1)
     """Of weights and data order: each trains once with A and once with B."""
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Of every interval."""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, Seed
 from depthbench.data.config import DataConfig
 from depthbench.designs import DesignChoice, label_of
 from depthbench.errors import DepthbenchError
@@ -179,7 +179,7 @@ class StudyConfig(Frozen):
     """Sizes of the models."""
     search: SearchConfig
     """Of each design's peak learning rate."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
     """Of weights and data order; three are needed for a winner."""
     train: TrainConfig = TrainConfig()
     """Recipe that all trials share."""

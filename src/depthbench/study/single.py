@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from depthbench.config import Frozen, digest_of
+from depthbench.config import Frozen, Seed, digest_of
 from depthbench.data.config import DataConfig
 from depthbench.data.dataset import Dataset
 from depthbench.designs import DesignChoice, label_of, parse_design
@@ -60,7 +60,7 @@ class RunConfig(Frozen):
     """Whether rates follow depth and width."""
     learning_rate: LearningRate = 3e-3
     """Peak."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Of weights and data order."""
     train: TrainConfig = TrainConfig()
     """Recipe."""

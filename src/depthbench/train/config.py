@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from depthbench.config import Frozen
+from depthbench.config import Frozen, Seed
 from depthbench.designs import design_class
 from depthbench.designs.base import DesignConfig
 from depthbench.marks import NO_MARKS, Marks
@@ -130,7 +130,7 @@ class TrialConfig(Frozen):
     """Of the prepared data."""
     learning_rate: float = Field(gt=0)
     """Peak."""
-    seed: int = Field(ge=0)
+    seed: Seed
     """Of weights and data order."""
     later: ClassVar[frozenset[str]] = frozenset({"weights"})
     weights: str | None = None
