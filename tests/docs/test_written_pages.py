@@ -61,7 +61,7 @@ def test_what_is_said_of_a_field() -> None:
     assert fields["loss_chunk"].default == ""
     assert fields["dtype"].kind == "`auto` or `float32` or `bfloat16`"
     study = {one.name: one for one in fields_of(StudyConfig)}
-    assert study["seeds"].kind == "list of whole number, ≥ 0, not empty"
+    assert study["seeds"].kind == "list of whole number, ≥ 0, < 2^63, not empty"
     assert study["name"].default == "needed"
     assert study["shapes"].kind == "[ShapesConfig](#shapesconfig)"
     assert docstrings_of(Sizes)["kv_heads"] == "None = ``heads``."
