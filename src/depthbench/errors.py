@@ -1,6 +1,7 @@
 """Errors that a user can act on."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -9,6 +10,11 @@ class DepthbenchError(Exception):
 
     The command line prints the message without a traceback and exits with code 2.
     """
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: a terminal obeys some, and no XML holds them."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text)
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

@@ -244,3 +244,42 @@ def test_order_of_rows_changes_no_number_and_json_round_trips() -> None:
 def test_no_rows_is_one_clear_line() -> None:
     with pytest.raises(DepthbenchError, match="no trial has finished"):
         judge([])
+
+
+def test_a_deepest_shape_of_which_some_failed_tells_nothing_of_depth() -> None:
+    lost = [("diverged", 0), ("failed", 1), ("failed", 2)]
+    rows = [*seeds("hc", 4, [2.2, 2.2, 2.2]), *seeds("hc", 8, [2.1, 2.1, 2.1])]
+    rows += [row("hc", 16, None, seed=seed, status=status) for status, seed in lost]  # type: ignore[arg-type]  # a status as text
+    verdict = judge(rows)
+    assert verdict.designs[0].trend == "unknown"
+    said = verdict.designs[0].sentence
+    assert "no trial at its deepest shape (16 layers) finished: 1 diverged, 2 failed" in said
+    assert "does not pay" not in verdict.headline
+
+
+def test_a_fall_is_held_against_the_error_of_the_two_ends() -> None:
+    """With one seed at the shallowest shape: 0.01 · √(1 + 1/3), not 0.01 · √(1/3 + 1/3)."""
+    deepest = seeds("hc", 8, [2.09, 2.10, 2.11])
+    error = 0.01 * math.sqrt(1 + 1 / 3)
+    for fall, trend in ((1.9 * error, "flat"), (2.1 * error, "falls")):
+        assert judge([row("hc", 2, 2.10 + fall), *deepest]).designs[0].trend == trend
+
+
+def test_what_is_still_to_come_is_said_first() -> None:
+    rows = seeds("hc", 2, [2.4, 2.4, 2.4]) + seeds("hc", 8, [2.1, 2.1, 2.1])
+    whole, part = judge(rows), judge(rows, unfinished=3)
+    assert (whole.unfinished, part.unfinished) == (0, 3)
+    assert whole.headline.startswith("Depth pays for hc.")
+    assert part.headline.startswith("So far, with 6 of 9 trials: depth pays for hc.")
+    assert part.cautions[0].startswith("3 trials of the plan have no result yet")
+    assert whole.cautions == ()
+
+
+def test_unlike_machines_are_a_caution() -> None:
+    rows = seeds("hc", 2, [2.4, 2.4]) + seeds("hc", 8, [2.1, 2.1])
+    gpu = rows[0].machine.model_copy(update={"device": "cuda", "dtype": "bfloat16"})
+    [caution] = judge([rows[0].model_copy(update={"machine": gpu}), *rows[1:]]).cautions
+    assert caution.startswith("Trials trained in bfloat16 on cuda and float32 on cpu:")
+    other = rows[0].machine.model_copy(update={"processor": "another"})
+    [caution] = judge([rows[0].model_copy(update={"machine": other}), *rows[1:]]).cautions
+    assert caution == "Trials ran on another and test processor: their times are not comparable."

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from depthbench.cli.lazy import Later, lazy_group
-from depthbench.errors import DepthbenchError
+from depthbench.errors import DepthbenchError, printable
 
 COMMANDS = {
     "run": Later(
@@ -130,5 +130,5 @@ def _sentence(text: str) -> str:
 
 
 def _refuse(message: str) -> int:
-    print("depthbench: " + " ".join(message.split()), file=sys.stderr)
+    print("depthbench: " + printable(" ".join(message.split())), file=sys.stderr)
     return 2

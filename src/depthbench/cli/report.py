@@ -1,6 +1,5 @@
 """``depthbench report``: the verdict, figures and HTML page of a study."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,11 +67,10 @@ def report(
     # plotting libraries take a second to import, which no other command should pay
     from rich.console import Console
 
+    from depthbench.cli.conclusion import read_verdict, tell_verdict
     from depthbench.report import write_report
     from depthbench.report.paper import write_paper
     from depthbench.report.studies import write_studies
-    from depthbench.report.table import result_table
-    from depthbench.study.findings import Verdict
 
     errors = Console(stderr=True)
     if serve_on is not None:
@@ -82,25 +80,15 @@ def report(
             f"--context {context} is for costs to serve: add --serve-on h100, or leave it out"
         )
     files = write_report(folder, published=published, out=out)
-    pages = [files.html]
+    others: list[Path] = []
     if compare:
-        pages.append(write_studies([folder, *compare], out or folder))
+        others.append(write_studies([folder, *compare], out or folder))
     if paper:
-        pages += write_paper(folder, paper)
-    text = files.verdict.read_text(encoding="utf-8")
+        others += write_paper(folder, paper)
     if as_json:
-        typer.echo(text.rstrip("\n"))
+        typer.echo(files.verdict.read_text(encoding="utf-8").rstrip("\n"))
         return
-    verdict = Verdict.parse(json.loads(text), str(files.verdict))
-    console = Console()
-    console.print(result_table(verdict))
-    console.print(verdict.headline, markup=False, highlight=False)
-    for sentence in verdict.sentences():
-        console.print(f"- {sentence}", markup=False, highlight=False)
-    first, *others = pages
-    console.print(f"Report: {first}", markup=False, highlight=False, soft_wrap=True)
-    for page in others:
-        console.print(f"Written: {page}", markup=False, highlight=False, soft_wrap=True)
+    tell_verdict(read_verdict(files.verdict), files.html, others)
 
 
 def _model_serving(folder: Path, device: str, context: int, console: "Console") -> None:

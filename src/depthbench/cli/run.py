@@ -19,9 +19,9 @@ from depthbench.studies import read_study
 from depthbench.study.config import StudyConfig
 from depthbench.study.engine import Place
 from depthbench.study.engines import ENGINES
+from depthbench.study.findings import Concluded
 from depthbench.study.run import Study, open_study, train_study
 from depthbench.study.store import Row
-from depthbench.study.verdict import judge
 from depthbench.study.words import counted
 from depthbench.train.trackers import parse_trackers
 
@@ -250,23 +250,18 @@ def line_of(row: Row) -> str:
 
 def _conclude(study: Study, rows: list[Row], published: bool, as_json: bool) -> int:
     # plotting libraries take a second to import, and every trial's process imports this module
+    from depthbench.cli.conclusion import read_verdict, tell_verdict
     from depthbench.report.html import write_report
-    from depthbench.report.table import result_table
 
     files = write_report(study.folder, published=published)
-    verdict = judge(rows)
+    verdict = read_verdict(files.verdict)
     failed = sum(row.status == "failed" for row in rows)
     if as_json:
-        answer: dict[str, Any] = {"verdict": verdict.resolved(), "report": str(files.html)}
-        json.dump(answer, sys.stdout, indent=2)
-        print()
+        typer.echo(
+            json.dumps(Concluded(verdict=verdict, report=str(files.html)).resolved(), indent=2)
+        )
     else:
-        console = Console()
-        console.print(result_table(verdict))
-        console.print(verdict.headline, highlight=False, markup=False)
-        for sentence in verdict.sentences():
-            console.print(f"- {sentence}", highlight=False, markup=False)
-        console.print(f"\nReport: {files.html}", highlight=False, markup=False, soft_wrap=True)
+        tell_verdict(verdict, files.html)
     if failed:
         print(f"{counted(failed, 'trial')} failed; the same command tries again", file=sys.stderr)
     return 1 if failed else 0

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from depthbench.quantities import count_text
 from depthbench.report.study import StudyData, depths
 from depthbench.study.findings import DesignFinding, Point, Verdict
 from depthbench.study.store import Row
@@ -134,7 +135,7 @@ def _cell(design: DesignFinding, layers: int) -> Cell:
 
 def _cell_text(point: Point) -> str:
     if point.bits_per_byte is None:
-        return "diverged" if point.diverged else "failed"
+        return point.lost
     spread = f" ± {point.spread.standard_deviation:.3f}" if point.spread else ""
     return f"{point.bits_per_byte:.3f}{spread}"
 
@@ -150,13 +151,6 @@ def _all(values: Iterable[str]) -> str:
 
 
 def _span(values: list[int] | list[float]) -> str:
-    """``0.5 M`` or ``0.49 to 0.51 M``."""
-    low, high = (_short(bound) for bound in (min(values), max(values)))
+    """``500k`` or ``492k to 501k``."""
+    low, high = (count_text(bound) for bound in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
-
-
-def _short(value: float) -> str:
-    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"

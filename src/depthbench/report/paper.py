@@ -171,7 +171,7 @@ def _losses(design: DesignFinding, layers: int) -> str:
 
 def _point(design: DesignFinding, point: Point) -> str:
     if point.bits_per_byte is None:
-        return _lost(point)
+        return point.lost
     text = bold(f"{point.bits_per_byte:.3f}", point == design.best)
     if point.spread:
         text += f" $\\pm$ {point.spread.standard_deviation:.3f}"
@@ -186,14 +186,10 @@ def _best_with_interval(design: DesignFinding) -> tuple[str, str]:
 
 def _with_interval(point: Point) -> str:
     if point.bits_per_byte is None:
-        return _lost(point)
+        return point.lost
     found = interval(list(point.by_seed.values()), CONFIDENCE)
     text = f"{found.mean:.3f}"
     if found.low is not None and found.high is not None:
         text += f" {bounds(found.low, found.high)}"
     lost = point.trials - point.finished
     return text + (f" ({point.finished} of {point.trials})" if lost else "")
-
-
-def _lost(point: Point) -> str:
-    return "diverged" if point.diverged else "failed"

@@ -86,7 +86,7 @@ def curve_figure(together: Together[Curve], style: dict[str, Mark]) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=whole))
     axes.set_xlabel(plain(together.first.axis))
     axes.set_ylabel(plain(together.measure))
-    axes.set_title(together.title, parse_math=False)
+    axes.set_title(plain(together.title))
     if len(together.sides) > 1:
         figure.legend(loc="lower center", ncols=NAMES, frameon=False)
     return figure
@@ -121,7 +121,7 @@ def map_figure(together: Together[Matrix]) -> Figure:
         axes.set_xlabel(plain(one.column_axis))
         axes.set_ylabel(plain(one.row_axis))
         if count > 1:
-            axes.set_title(model.name, parse_math=False, fontsize=10.5)
+            axes.set_title(plain(model.name), fontsize=10.5)
         if axes is drawn[-1]:
             tall = (high - BOTTOM - HEAD) / high
             bar = figure.add_axes(((wide - BAR + 0.2) / wide, BOTTOM / high, 0.2 / wide, tall))

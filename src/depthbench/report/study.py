@@ -8,7 +8,7 @@ from pathlib import Path
 
 from depthbench.config import Frozen, read_toml
 from depthbench.errors import DepthbenchError, nearest
-from depthbench.files import read_lines
+from depthbench.files import read_lines, try_to_reach
 from depthbench.report.domain_lines import DomainLine, domain_lines
 from depthbench.report.evaluations import EvaluatedStudy, evaluated_study
 from depthbench.report.health import Course, Watched, courses, watched
@@ -17,9 +17,9 @@ from depthbench.report.study_probes import ProbedStudy, probed_study
 from depthbench.report.study_streams import DiagnosedStudy, diagnosed_study
 from depthbench.report.thin import stretches
 from depthbench.study.findings import DesignFinding, Verdict
-from depthbench.study.plan import ResolvedStudy, belonging, plan
+from depthbench.study.plan import ResolvedStudy, belonging, missing_trials
 from depthbench.study.store import SCHEMA_VERSION, Row, Store
-from depthbench.study.verdict import judge
+from depthbench.study.verdict import judge, on_curves
 
 CURVE_POINTS = 120
 
@@ -105,8 +105,9 @@ def load(folder: Path) -> StudyData:
             f"{folder}: no trial has finished yet (0 of {resolved.trials}). "
             "Run the study, and report when a trial is done"
         )
-    verdict = judge(rows)
-    on_curve = _on_curve(rows, verdict)
+    unfinished = missing_trials(resolved, rows)
+    verdict = judge(rows, unfinished)
+    on_curve = [row for found in on_curves(rows).values() for row in found]
     evaluations = evaluated_study(folder, rows)
     return StudyData(
         name=resolved.study.name,
@@ -116,7 +117,7 @@ def load(folder: Path) -> StudyData:
         left_out=len(recorded) - len(rows),
         verdict=verdict,
         curves=[curve for row in on_curve if (curve := training_curve(store, row))],
-        unfinished=_unfinished(resolved, rows),
+        unfinished=unfinished,
         watched=watched(store, rows),
         courses=courses(store, rows, verdict),
         probes=probed_study(folder, rows),
@@ -142,13 +143,7 @@ def read_study_folder(folder: Path) -> tuple[ResolvedStudy, list[Row]]:
 
 def training_curve(store: Store, row: Row) -> TrainingCurve | None:
     """The trial's training loss in short; None when it recorded no finite loss."""
-    try:
-        records = store.metrics(row.id)
-    except KeyError as missing:
-        raise DepthbenchError(
-            f"{store.folder / 'trials' / row.id / 'metrics.jsonl'}: a record lacks {missing}. "
-            "Remove that line, or run the trial again"
-        ) from None
+    records = store.metrics(row.id)
     points = [
         (record["tokens"], loss)
         for record in records
@@ -174,12 +169,14 @@ def by_label(verdict: Verdict) -> dict[str, DesignFinding]:
     return {design.label: design for design in verdict.designs}
 
 
-def _on_curve(rows: list[Row], verdict: Verdict) -> list[Row]:
-    designs = by_label(verdict)
-    return [row for row in rows if designs[row.label].search.used in (None, row.learning_rate)]
-
-
 def _check_folder(folder: Path) -> None:
+    try:
+        try_to_reach(folder)
+    except OSError as error:
+        raise DepthbenchError(
+            f"{folder} cannot be read: {error.strerror}. "
+            "Name the folder of a study, such as runs/demo"
+        ) from None
     if not folder.exists():
         parent = folder.parent
         siblings = [path.name for path in parent.iterdir()] if parent.is_dir() else []
@@ -204,16 +201,3 @@ def _check_version(path: Path) -> None:
                 f"{path} row {number}: schema_version = {version!r}, but this depthbench reads "
                 f"{SCHEMA_VERSION}. Use the version of depthbench that wrote it"
             )
-
-
-def _unfinished(resolved: ResolvedStudy, rows: list[Row]) -> int:
-    """Trials without a row, with those that an unfinished search has yet to decide."""
-    needed = plan(resolved, rows)
-    finished = {row.id for row in rows}
-    missing = [trial for trial in needed if trial.id not in finished]
-    decided = {trial.label for trial in needed if trial.phase == "shared"}
-    searching = {trial.label for trial in missing if trial.phase == "search"} - decided
-    seeds = len(resolved.study.seeds)
-    # the shared phase has the chosen rate's search trial already
-    undecided = sum(len(resolved.shapes[label]) * seeds - 1 for label in searching)
-    return len(missing) + undecided

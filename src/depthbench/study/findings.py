@@ -67,6 +67,18 @@ class Point(Frozen):
         """Finished, diverged and failed together."""
         return self.finished + self.diverged + self.failed
 
+    @property
+    def lost(self) -> str:
+        """What became of a shape without any finished trial: ``1 diverged, 2 failed``."""
+        parts = [
+            (number, word)
+            for number, word in ((self.diverged, "diverged"), (self.failed, "failed"))
+            if number
+        ]
+        if len(parts) == 1:
+            return parts[0][1]
+        return ", ".join(f"{number} {word}" for number, word in parts)
+
 
 def best_of(curve: tuple[Point, ...]) -> Point | None:
     """The point with the least mean loss; None when no trial of the curve finished."""
@@ -150,6 +162,8 @@ class Verdict(Frozen):
     finished: int
     diverged: int
     failed: int
+    unfinished: int = 0
+    """Trials of the study's plan without a result yet."""
     designs: tuple[DesignFinding, ...]
     comparisons: tuple[Comparison, ...]
     headline: str = ""
@@ -163,3 +177,12 @@ class Verdict(Frozen):
         designs = tuple(design.sentence for design in self.designs)
         comparisons = tuple(comparison.sentence for comparison in self.comparisons)
         return (self.depth, *designs, *comparisons, *self.cautions)
+
+
+class Concluded(Frozen):
+    """What ``run --json`` prints at the end of a study."""
+
+    schema_version: Literal[1] = 1
+    verdict: Verdict
+    report: str
+    """Path of the page."""

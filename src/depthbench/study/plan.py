@@ -215,3 +215,16 @@ def belonging(resolved: ResolvedStudy, rows: Iterable[Row]) -> list[Row]:
     rows = list(rows)
     phases = {trial.id: trial.phase for trial in plan(resolved, rows)}
     return [row.model_copy(update={"phase": phases[row.id]}) for row in rows if row.id in phases]
+
+
+def missing_trials(resolved: ResolvedStudy, rows: list[Row]) -> int:
+    """Trials without a row, with those that an unfinished search has yet to decide."""
+    needed = plan(resolved, rows)
+    finished = {row.id for row in rows}
+    missing = [trial for trial in needed if trial.id not in finished]
+    decided = {trial.label for trial in needed if trial.phase == "shared"}
+    searching = {trial.label for trial in missing if trial.phase == "search"} - decided
+    seeds = len(resolved.study.seeds)
+    # the shared phase has the chosen rate's search trial already
+    undecided = sum(len(resolved.shapes[label]) * seeds - 1 for label in searching)
+    return len(missing) + undecided

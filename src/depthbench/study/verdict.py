@@ -32,12 +32,13 @@ CLAIM_STANDARD_ERRORS = 2.0
 SAME_LENGTH = 0.95
 
 
-def judge(rows: list[Row]) -> Verdict:
+def judge(rows: list[Row], unfinished: int = 0) -> Verdict:
     """What the finished trials of one study say, and what they are too few to say.
 
     A design's curve holds the trials at its chosen learning rate: those of the shared phase, and
-    those of the search where they trained as long. Losses are validation bits per byte. Raises
-    `DepthbenchError` when there is no row at all.
+    those of the search where they trained as long. Losses are validation bits per byte.
+    ``unfinished`` counts trials of the plan that have no row yet. Raises `DepthbenchError` when
+    there is no row at all.
     """
     if not rows:
         raise DepthbenchError("no trial has finished: there is nothing to judge. Run the study")
@@ -52,6 +53,7 @@ def judge(rows: list[Row]) -> Verdict:
         finished=count["done"],
         diverged=count["diverged"],
         failed=count["failed"],
+        unfinished=unfinished,
         designs=designs,
         comparisons=(compare(designs, "deepest"), compare(designs, "best")),
     )
@@ -279,12 +281,15 @@ def _turns_back(curve: tuple[Point, ...]) -> TurnsBack | None:
     return TurnsBack(
         bits_per_byte=curve[-1].bits_per_byte - best.bits_per_byte,
         pooled_deviation=deviation,
-        standard_error=(
-            None
-            if deviation is None
-            else deviation * math.sqrt(1 / best.finished + 1 / curve[-1].finished)
-        ),
+        standard_error=_error_of_means(deviation, best, curve[-1]),
     )
+
+
+def _error_of_means(deviation: float | None, one: Point, other: Point) -> float | None:
+    """Of the difference of two means, from the pooled deviation of a seed."""
+    if deviation is None:
+        return None
+    return deviation * math.sqrt(1 / one.finished + 1 / other.finished)
 
 
 def _pooled_deviation(curve: tuple[Point, ...]) -> float | None:
@@ -296,19 +301,23 @@ def _pooled_deviation(curve: tuple[Point, ...]) -> float | None:
 
 
 def _trend(curve: tuple[Point, ...], turns_back: TurnsBack | None) -> DepthTrend:
-    """Where a spread is known, a difference within two standard errors is none."""
+    """Where a spread is known, a difference within two standard errors is none.
+
+    A deepest shape diverged where every trial of it did: a failed one says nothing of the model.
+    """
     if not curve:
         return "unknown"
     deepest = curve[-1]
-    if not deepest.finished and deepest.diverged and any(p.finished for p in curve):
+    if deepest.diverged == deepest.trials and any(p.finished for p in curve):
         return "diverged"
-    shallowest = next((p.bits_per_byte for p in curve if p.bits_per_byte is not None), None)
-    if turns_back is None or shallowest is None or deepest.bits_per_byte is None:
+    measured = [(point, loss) for point in curve if (loss := point.bits_per_byte) is not None]
+    if turns_back is None or not measured:
         return "unknown"
-    noise = CLAIM_STANDARD_ERRORS * (turns_back.standard_error or 0.0)
-    if turns_back.bits_per_byte > noise:
+    if turns_back.bits_per_byte > CLAIM_STANDARD_ERRORS * (turns_back.standard_error or 0.0):
         return "turns_back"
-    if shallowest - deepest.bits_per_byte <= noise:
+    (shallowest, high), (_, low) = measured[0], measured[-1]
+    error = _error_of_means(turns_back.pooled_deviation, shallowest, deepest)
+    if high - low <= CLAIM_STANDARD_ERRORS * (error or 0.0):
         return "flat"
     return "levels" if turns_back.bits_per_byte > 0 else "falls"
 

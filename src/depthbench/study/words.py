@@ -1,6 +1,6 @@
 """The verdict in plain words: every sentence states what was measured, or what is missing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from depthbench.study.findings import Comparison, DesignFinding, Point, Verdict
 from depthbench.study.store import Row
@@ -45,8 +45,11 @@ def _design(design: DesignFinding) -> str:
     )
     deepest = design.curve[-1]
     if deepest.bits_per_byte is None:
-        lost = "diverged" if deepest.diverged else "failed"
-        text += f"; every trial at its deepest shape ({deepest.layers} layers) {lost}"
+        place = f"its deepest shape ({deepest.layers} layers)"
+        if deepest.diverged and deepest.failed:
+            text += f"; no trial at {place} finished: {deepest.lost}"
+        else:
+            text += f"; every trial at {place} {deepest.lost}"
     elif len(design.curve) == 1:
         text += ", the only shape that has a result"
     elif design.turns_back is None or design.turns_back.bits_per_byte == 0:
@@ -174,6 +177,15 @@ def _with_best(design: DesignFinding) -> str:
 
 
 def _headline(verdict: Verdict) -> str:
+    text = _conclusion(verdict)
+    if verdict.unfinished:
+        known = verdict.finished + verdict.diverged + verdict.failed
+        whole = known + verdict.unfinished
+        text = f"So far, with {known} of {whole} trials: {text[0].lower()}{text[1:]}"
+    return text
+
+
+def _conclusion(verdict: Verdict) -> str:
     if not any(design.best for design in verdict.designs):
         lost = verdict.diverged + verdict.failed
         return f"No trial finished: {counted(lost, 'trial')} diverged or failed."
@@ -209,7 +221,14 @@ def _headline_winner(comparison: Comparison) -> str:
 
 
 def _cautions(verdict: Verdict, rows: list[Row]) -> list[str]:
-    cautions = [text for design in verdict.designs if (text := _edge(design))]
+    cautions = []
+    if verdict.unfinished:
+        cautions.append(
+            f"{counted(verdict.unfinished, 'trial')} of the plan "
+            f"{'has' if verdict.unfinished == 1 else 'have'} no result yet: the deepest shapes may "
+            "be missing, and every comparison may still change."
+        )
+    cautions += [text for design in verdict.designs if (text := _edge(design))]
     cautions += [text for design in verdict.designs if (text := _other_rate(design))]
     if verdict.diverged or verdict.failed:
         cautions.append(
@@ -225,6 +244,7 @@ def _cautions(verdict: Verdict, rows: list[Row]) -> list[str]:
         )
     if len({row.data_hash for row in rows}) > 1:
         cautions.append("The trials read different data: their losses cannot be compared.")
+    cautions += _machines(rows)
     shared = [row for row in done if row.phase == "shared" and row.tokens]
     lengths = [row.tokens for row in shared]
     ratios = [row.tokens / row.parameters.total for row in shared]
@@ -234,6 +254,20 @@ def _cautions(verdict: Verdict, rows: list[Row]) -> list[str]:
             "part of a difference is training length."
         )
     return cautions
+
+
+def _machines(rows: Sequence[Row]) -> Iterator[str]:
+    """What trials on unlike machines leave in doubt."""
+    formats = dict.fromkeys(f"{row.machine.dtype} on {row.machine.device}" for row in rows)
+    if len(formats) > 1:
+        yield (
+            f"Trials trained in {listed(formats)}: a small difference of loss may be the number "
+            "format's, and times are not comparable."
+        )
+        return
+    processors = dict.fromkeys(row.machine.processor for row in rows)
+    if len(processors) > 1:
+        yield f"Trials ran on {listed(processors)}: their times are not comparable."
 
 
 def worse_than_unigram(row: Row) -> bool:
