@@ -10,14 +10,11 @@ from depthbench.cli.app import execute
 from depthbench.report import write_report
 from depthbench.schemas import DOCUMENTS, model_of, schema_of
 from depthbench.watch.place import Watched
+from tests.fits import fits
 from tests.report.probe_results import group
 from tests.report.synthetic import rich_rows, write_study
 
 Capture = pytest.CaptureFixture[str]
-
-
-def check(name: str, data: object) -> None:
-    Draft202012Validator(schema_of(name)).validate(json.loads(json.dumps(data)))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -39,13 +36,13 @@ def test_the_version_is_the_one_that_files_name(name: str) -> None:
 def test_files_and_answers_fit(tmp_path: Path, capsys: Capture) -> None:
     folder = write_study(tmp_path / "study", rich_rows()[:9])
     for line in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines():
-        check("row", json.loads(line))
-    check("verdict", json.loads(write_report(folder).verdict.read_text(encoding="utf-8")))
-    check("view", Watched(folder).look().resolved())
+        fits("row", json.loads(line))
+    fits("verdict", json.loads(write_report(folder).verdict.read_text(encoding="utf-8")))
+    fits("view", Watched(folder).look().resolved())
     for one in group("hc", 3):
-        check("probe", one.resolved())
+        fits("probe", one.resolved())
     assert execute(["doctor", "--json"]) == 0
-    check("doctor", json.loads(capsys.readouterr().out))
+    fits("doctor", json.loads(capsys.readouterr().out))
 
 
 def test_what_does_not_fit_is_found() -> None:

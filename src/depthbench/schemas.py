@@ -24,15 +24,18 @@ DOCUMENTS = {
         1,
         "each line of results.jsonl; train --json; each of eval tasks --json",
     ),
-    "verdict": Document(
-        "depthbench.study.findings:Verdict",
-        1,
-        "verdict.json; run, demo and report --json",
+    "stopped": Document(
+        "depthbench.train.outcome:Stopped", 1, "train --json of a run that was stopped"
     ),
+    "verdict": Document("depthbench.study.findings:Verdict", 1, "verdict.json; report --json"),
+    "concluded": Document("depthbench.study.findings:Concluded", 1, "run and demo --json"),
+    "drafted": Document("depthbench.study.draft:Drafted", 1, "init --json"),
     "study": Document("depthbench.study.plan:ResolvedStudy", 1, "study.toml of a study's folder"),
     "trial": Document("depthbench.train.config:TrialConfig", 1, "config.json of a trial"),
-    "study-cost": Document("depthbench.cost.study_cost:StudyCost", 1, "run --dry-run --json"),
-    "contrast": Document("depthbench.study.contrast:Contrast", 1, "compare --json"),
+    "study-cost": Document("depthbench.cost.study_cost:StudyForecast", 1, "run --dry-run --json"),
+    "contrast": Document("depthbench.study.contrast:Contrast", 1, "comparison.json"),
+    "compared": Document("depthbench.study.contrast:Compared", 1, "compare --json"),
+    "coordinates": Document("depthbench.train.coordinates:CoordinateCheck", 1, "coordcheck --json"),
     "probe": Document(
         "depthbench.probes.result:ProbeResult",
         1,
@@ -43,10 +46,15 @@ DOCUMENTS = {
     "status": Document("depthbench.train.status:Status", 1, "status.json"),
     "view": Document("depthbench.watch.place:View", 1, "watch --json"),
     "manifest": Document("depthbench.data.manifest:Manifest", 3, "manifest.json of prepared data"),
+    "prepared": Document("depthbench.data.manifest:Prepared", 1, "data prepare --json"),
     "inspected": Document("depthbench.data.inspect:Inspected", 1, "data inspect --json"),
     "converted": Document("depthbench.hub.convert:Converted", 1, "convert --json"),
-    "pruned": Document("depthbench.probes.prune:Pruned", 1, "prune.json; prune --json"),
-    "merged": Document("depthbench.streams.merge.merged:Merged", 2, "streams merge --json"),
+    "pruned": Document("depthbench.probes.prune:Pruned", 1, "prune.json"),
+    "pruned-into": Document("depthbench.probes.prune:PrunedInto", 1, "prune --json"),
+    "merged": Document("depthbench.streams.merge.merged:Merged", 2, "merge.json"),
+    "merged-into": Document(
+        "depthbench.streams.merge.merged:MergedInto", 2, "streams merge --json"
+    ),
     "device": Document("depthbench.cost.devices:DeviceSpec", 1, "bench device --json"),
     "serving": Document(
         "depthbench.report.serving:Served", 1, "serving.json, of report --serve-on"

@@ -7,6 +7,7 @@ import pytest
 
 from depthbench.cli.app import execute
 from depthbench.study.contrast import Contrast
+from tests.fits import fits
 from tests.report.page import Page
 from tests.small import write_text
 
@@ -70,6 +71,7 @@ def test_again_nothing_is_trained_and_the_result_is_printed(
     arguments = command(root, "prenorm", "hc", "--seeds", "3", "--window", "2")
     assert execute([*arguments, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
+    fits("compared", answer)
     assert answer.pop("report") == str(done / "comparison.html")
     assert Contrast.parse(answer) == result(done)
     assert execute(arguments) == 0

@@ -7,6 +7,7 @@ import pytest
 
 from depthbench.cli.app import execute
 from depthbench.train.coordinates import Grid, coordinate_check
+from tests.fits import fits
 
 Capture = pytest.CaptureFixture[str]
 SMALL = ["coordcheck", "--layers", "1,2", "--widths", "16,32", "--steps", "2", "--seeds", "1"]
@@ -15,7 +16,9 @@ SMALL = ["coordcheck", "--layers", "1,2", "--widths", "16,32", "--steps", "2", "
 def test_json_is_the_check(capsys: Capture) -> None:
     assert execute([*SMALL, "--json"]) == 0
     grid = Grid(layers=(1, 2), widths=(16, 32), steps=2, seeds=1)
-    assert json.loads(capsys.readouterr().out) == coordinate_check("prenorm", grid).resolved()
+    said = json.loads(capsys.readouterr().out)
+    fits("coordinates", said)
+    assert said == coordinate_check("prenorm", grid).resolved()
 
 
 def test_table_and_figure(capsys: Capture, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import tomli_w
 from depthbench.cli.app import execute
 from depthbench.cli.data import shown
 from tests.data.test_scale import texts, write_jsonl
+from tests.fits import fits
 from tests.small import TRAIN
 
 Capture = pytest.CaptureFixture[str]
@@ -35,6 +36,7 @@ def test_prepare_inspect_and_train(source: str, capsys: Capture, tmp_path: Path)
     out, err = capsys.readouterr()
     assert err == ""
     prepared = json.loads(out)
+    fits("prepared", prepared)
     assert (prepared["documents"], prepared["vocab"]) == (60, 257)
     assert execute(["data", "prepare", source, "--out", "out"]) == 0
     out, err = capsys.readouterr()
@@ -44,6 +46,7 @@ def test_prepare_inspect_and_train(source: str, capsys: Capture, tmp_path: Path)
 
     assert execute(["data", "inspect", "out", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    fits("inspected", found)
     assert found["ln_vocab"] == pytest.approx(math.log(257))
     assert [side["side"] for side in found["sides"]] == ["train", "validation"]
     assert sum(side["documents"] for side in found["sides"]) == 60
@@ -64,7 +67,7 @@ def test_prepare_inspect_and_train(source: str, capsys: Capture, tmp_path: Path)
     assert code == 0
     rows = [json.loads(line) for line in Path("runs/s/results.jsonl").read_text().splitlines()]
     assert [row["data_hash"] for row in rows] == [prepared["hash"]]
-    capsys.readouterr()
+    fits("concluded", json.loads(capsys.readouterr().out))
     trial = f"runs/s/trials/{rows[0]['id']}"
     assert execute(["generate", trial, "--tokens", "2", "--json"]) == 0
 

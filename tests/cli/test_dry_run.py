@@ -8,6 +8,7 @@ import pytest
 import tomli_w
 
 from depthbench.cli.app import execute
+from tests.fits import fits
 from tests.small import study_tables, write_text
 
 Capture = pytest.CaptureFixture[str]
@@ -27,7 +28,9 @@ def study_file(folder: Path, **changes: Any) -> Path:
 
 def answer(capsys: Capture, *arguments: str) -> dict[str, Any]:
     assert execute(["run", *arguments, "--dry-run", "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    fits("study-cost", said)
+    return said
 
 
 def test_nothing_is_written_and_the_data_is_not_prepared(tmp_path: Path, capsys: Capture) -> None:

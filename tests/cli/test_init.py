@@ -10,6 +10,7 @@ from depthbench.cli.app import execute
 from depthbench.errors import DepthbenchError
 from depthbench.study.config import StudyConfig
 from depthbench.study.draft import DraftConfig, Pace, draft_text, tokens_for
+from tests.fits import fits
 
 Capture = pytest.CaptureFixture[str]
 
@@ -53,6 +54,7 @@ def test_the_command_writes_a_study_that_plans(tmp_path: Path, capsys: Capture) 
     asked += ["--minutes", "60", "--data", str(text), "--json"]
     assert execute(asked) == 0
     data = json.loads(capsys.readouterr().out)
+    fits("drafted", data)
     assert data["trials"] == 3
     assert 0.9 * 3600 < data["seconds"] <= 3600
     study = StudyConfig.parse(tomllib.loads(file.read_text(encoding="utf-8")))
@@ -61,3 +63,12 @@ def test_the_command_writes_a_study_that_plans(tmp_path: Path, capsys: Capture) 
     assert execute(asked) == 2
     assert "is there already" in capsys.readouterr().err
     assert file.read_text(encoding="utf-8") == before
+
+
+def test_what_a_file_cannot_hold_is_escaped_or_refused(tmp_path: Path) -> None:
+    """A path with a line break and an escape character is a path all the same."""
+    odd = 'a\nb\x1b\x7f".txt'
+    config = DraftConfig(name="mine", paths=(odd,))
+    text = draft_text(config, 100_000, Pace(trials=1, seconds_per_token=1.0), 2)
+    assert "\x1b" not in text
+    assert StudyConfig.parse(tomllib.loads(text)).data.paths == (odd,)

@@ -24,6 +24,7 @@ from depthbench.streams.retrain import retrain
 from depthbench.streams.sites import Removal
 from depthbench.streams.tune import TuneConfig
 from depthbench.train.loop import Trial
+from tests.fits import fits
 from tests.small import SHAPE, trial_config
 
 Capture = pytest.CaptureFixture[str]
@@ -94,6 +95,7 @@ def test_the_whole_way_by_command(root: Path, capsys: Capture) -> None:
         made = ["streams", "merge", "run", "--into", "2", "--way", way, "--out", way]
         assert execute([*made, *merging]) == 0
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        fits("merged-into", answer)
         assert answer["before"]["streams"] == 4
         assert answer["after"]["streams"] == 2
         assert answer["after"]["state_bytes"] == answer["before"]["state_bytes"] // 2

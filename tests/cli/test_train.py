@@ -13,6 +13,7 @@ import pytest
 
 from depthbench.cli.app import execute
 from depthbench.study.single import RunConfig
+from tests.fits import fits
 from tests.small import write_text
 
 Capture = pytest.CaptureFixture[str]
@@ -50,6 +51,7 @@ def test_a_run_ends_in_a_result_with_everything_in_it(
 ) -> None:
     assert execute(arguments(root, tmp_path, "design=hc", "--json")) == 0
     row = json.loads(capsys.readouterr().out)
+    fits("row", row)
     assert row == json.loads((tmp_path / "run" / "result.json").read_text())
     assert (row["label"], row["phase"], row["status"], row["steps"]) == ("hc", "single", "done", 8)
     assert row["loss"]["bits_per_byte"] > 0
@@ -116,7 +118,7 @@ def test_a_signal_before_training_ends_with_0_too(root: Path, tmp_path: Path) ->
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert json.loads(said) == {"status": "stopped", "steps": None}
+    assert json.loads(said) == {"schema_version": 1, "status": "stopped", "steps": None}
     assert not (tmp_path / "out").exists()
 
 

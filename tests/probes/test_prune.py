@@ -20,6 +20,7 @@ from depthbench.probes.heal import HealConfig
 from depthbench.probes.own import OwnSubject
 from depthbench.probes.permutation import Permutation
 from depthbench.probes.prune import prune
+from tests.fits import fits
 from tests.probes.small import in_batches, lab_of, random_own, rows
 from tests.small import write_text
 
@@ -104,6 +105,7 @@ def test_the_command(trained: Path, tmp_path: Path, capsys: Capture) -> None:
     capsys.readouterr()
     assert execute([*asked, "--out", str(tmp_path / "small"), "--json"]) == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    fits("pruned-into", said)
     assert json.loads((tmp_path / "small" / "prune.json").read_text()) == {
         k: v for k, v in said.items() if k != "folder"
     }

@@ -3,7 +3,7 @@
 import json
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from depthbench.study.compare import (
     open_comparison,
     train_comparison,
 )
+from depthbench.study.contrast import Compared
 from depthbench.study.engine import Place
 from depthbench.study.sides import folder_name, parse_sides
 from depthbench.study.single import RunConfig
@@ -132,8 +133,8 @@ def _conclude(comparison: Comparison, rows: list[Row], as_json: bool, console: C
 
     found, files = write_comparison(comparison)
     if as_json:
-        answer: dict[str, Any] = found.resolved() | {"report": str(files.html)}
-        typer.echo(json.dumps(answer, indent=2))
+        answer = Compared(**dict(found), report=str(files.html))
+        typer.echo(json.dumps(answer.resolved(), indent=2))
     else:
         screen = wide_console(WIDE)
         screen.print(comparison_table(found))

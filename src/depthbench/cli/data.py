@@ -16,7 +16,7 @@ from depthbench.cli.console import wide_console
 from depthbench.cli.options import TextField
 from depthbench.data.config import PrepareConfig
 from depthbench.data.inspect import Inspected, inspect_folder
-from depthbench.data.manifest import Manifest
+from depthbench.data.manifest import Manifest, Prepared
 from depthbench.data.scale import Seen, prepare_folder
 from depthbench.files import user_path
 
@@ -123,8 +123,9 @@ def prepare(
         manifest = prepare_folder(config, user_path(str(out)), workers=workers, say=bar.show)
     if as_json:
         seconds = time.monotonic() - started
-        answer = {"folder": str(out), "seconds": seconds, "resumed_tokens": bar.seen.resumed}
-        typer.echo(json.dumps(answer | _totals(manifest), indent=2, ensure_ascii=False))
+        place = {"folder": str(out), "seconds": seconds, "resumed_tokens": bar.seen.resumed}
+        answer = Prepared.parse(place | _totals(manifest), "data prepare")
+        typer.echo(json.dumps(answer.resolved(), indent=2, ensure_ascii=False))
         return
     totals = _totals(manifest)
     dropped = f", {totals['duplicates']:,} duplicates dropped" if totals["duplicates"] else ""

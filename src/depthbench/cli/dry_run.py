@@ -13,7 +13,7 @@ from rich.text import Text
 from depthbench.cli.console import tell
 from depthbench.cores import cores
 from depthbench.cost.devices import DeviceSpec, find_device
-from depthbench.cost.study_cost import StudyCost, sentences, study_cost
+from depthbench.cost.study_cost import StudyCost, StudyForecast, sentences, study_cost
 from depthbench.data.dataset import Progress, default_cache
 from depthbench.data.vocabulary import Vocabulary, vocabulary_of
 from depthbench.errors import DepthbenchError
@@ -53,8 +53,8 @@ def dry_run(
     cost = forecast(config, out, spec, price)
     words = sentences(cost)
     if as_json:
-        answer = {"schema_version": 1, **cost.resolved(), "sentences": list(words)}
-        typer.echo(json.dumps(answer, indent=1))
+        answer = StudyForecast(**dict(cost), sentences=words)
+        typer.echo(json.dumps(answer.resolved(), indent=1))
         return 0
     tell(_table(cost), words, WIDE)
     return 0

@@ -49,6 +49,7 @@ def init(
     from depthbench.study.config import StudyConfig
     from depthbench.study.draft import (
         DraftConfig,
+        Drafted,
         Pace,
         draft_text,
         measure_pace,
@@ -80,8 +81,8 @@ def init(
     seconds = tokens * pace.seconds_per_token / workers
     write_new(file, draft_text(config, tokens, pace, workers))
     if as_json:
-        answer = {"schema_version": 1, "file": str(file), "trials": pace.trials}
-        typer.echo(json.dumps(answer | {"tokens": tokens, "seconds": seconds}, indent=1))
+        answer = Drafted(file=str(file), trials=pace.trials, tokens=tokens, seconds=seconds)
+        typer.echo(json.dumps(answer.resolved(), indent=1))
         return 0
     text = f"{pace.trials} trials of {count_text(tokens)} tokens, about {seconds_text(seconds)}"
     typer.echo(f"{file}: {text}")

@@ -14,7 +14,7 @@ from depthbench.files import write_atomic
 from depthbench.machine import prepare_process
 from depthbench.probes.heal import HealConfig
 from depthbench.probes.load import Parts, load, open_model
-from depthbench.probes.prune import Pruned, prune
+from depthbench.probes.prune import Pruned, PrunedInto, prune
 from depthbench.probes.text import TextConfig
 
 EXAMPLE = """Examples:
@@ -91,7 +91,7 @@ def smaller(
     write_atomic(out / "prune.json", found.model_dump_json(indent=1) + "\n")
     _check_written(out, small.facts.weights_hash if not heal else None, device, dtype)
     if as_json:
-        typer.echo(json.dumps(found.resolved() | {"folder": str(out)}, indent=1))
+        typer.echo(json.dumps(PrunedInto(**dict(found), folder=str(out)).resolved(), indent=1))
     else:
         _tell(found, out)
 

@@ -24,7 +24,7 @@ from depthbench.streams import FOLDER
 from depthbench.streams.bench import open_bench
 from depthbench.streams.merge import WAYS, way_class
 from depthbench.streams.merge.measure import ROUNDS
-from depthbench.streams.merge.merged import Merged
+from depthbench.streams.merge.merged import Merged, MergedInto
 from depthbench.streams.merge.plan import Alike, nearest_pairs, pairs_of
 from depthbench.streams.merge.result import NAME, lines_of, words_of
 from depthbench.streams.merge.run import check_free, merge
@@ -130,7 +130,7 @@ def smaller(
     _check_written(out, found, device)
     page = stream_page([read_results(out / FOLDER, {NAME})], out / FOLDER)
     if as_json:
-        typer.echo(json.dumps(found.resolved() | {"folder": str(out)}, indent=1))
+        typer.echo(json.dumps(MergedInto(**dict(found), folder=str(out)).resolved(), indent=1))
     else:
         _tell(found, out, page)
     return 0

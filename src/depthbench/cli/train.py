@@ -24,7 +24,7 @@ from depthbench.study.single import RunConfig, train_single
 from depthbench.study.store import Row
 from depthbench.study.words import counted
 from depthbench.train.group import joined
-from depthbench.train.outcome import Outcome
+from depthbench.train.outcome import Outcome, Stopped
 from depthbench.train.stop import Stop
 from depthbench.train.team import Team
 from depthbench.train.trackers import parse_trackers
@@ -86,7 +86,7 @@ def train(
     except KeyboardInterrupt:
         # training hears of signals by its own handler
         if as_json:
-            typer.echo(json.dumps({"status": "stopped", "steps": None}, indent=2))
+            typer.echo(json.dumps(Stopped(steps=None).resolved(), indent=2))
         else:
             typer.echo("Stopped before training began; the same command starts it")
     return 0
@@ -169,8 +169,8 @@ def _progress(console: Console) -> Progress:
 
 def _tell(outcome: Outcome, row: Row | None, folder: Path, as_json: bool) -> None:
     if as_json:
-        stopped = {"status": outcome.status, "steps": outcome.steps}
-        typer.echo(json.dumps(stopped if row is None else row.resolved(), indent=2))
+        answer = Stopped(steps=outcome.steps) if row is None else row
+        typer.echo(json.dumps(answer.resolved(), indent=2))
         return
     if row is None:
         typer.echo(f"{outcome.reason}; the same command goes on from there. Folder: {folder}")

@@ -86,6 +86,14 @@ class StudyCost(Frozen):
     """What was assumed."""
 
 
+class StudyForecast(StudyCost):
+    """What ``run --dry-run --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    sentences: tuple[str, ...]
+    """The whole in words."""
+
+
 def study_cost(
     resolved: ResolvedStudy,
     recorded: Sequence[Row] = (),

@@ -158,3 +158,22 @@ def document_policy(token: int) -> str:
         "sequences start anywhere in the token stream, so a window holds a document token only "
         "where a document starts; as a target it counts as one token of 0 bytes"
     )
+
+
+class Prepared(Frozen):
+    """What ``data prepare --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    folder: str
+    seconds: float
+    resumed_tokens: int
+    """Of an earlier run that was broken off."""
+    hash: str
+    documents: int
+    duplicates: int
+    tokens: int
+    """For training and validation."""
+    bytes: int
+    vocab: int
+    ln_vocab: float
+    domains: tuple[DomainFacts, ...]

@@ -40,6 +40,13 @@ class Pruned(Frozen):
     text: TextFacts
 
 
+class PrunedInto(Pruned):
+    """What ``prune --json`` prints."""
+
+    folder: str
+    """Where the smaller model lies."""
+
+
 def prune(
     subject: Subject,
     text: Text,

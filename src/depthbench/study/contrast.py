@@ -140,3 +140,10 @@ class Contrast(Frozen):
     def labels(self) -> tuple[str, str]:
         """Of A and B."""
         return self.a.label, self.b.label
+
+
+class Compared(Contrast):
+    """What ``compare --json`` prints."""
+
+    report: str
+    """Path of the page."""

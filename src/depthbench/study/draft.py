@@ -5,7 +5,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
+import tomli_w
 from pydantic import Field
 
 from depthbench.config import Frozen
@@ -48,6 +50,18 @@ class Pace(Frozen):
     """If every search finds a rate."""
     seconds_per_token: float
     """Of all trials together: one token of each."""
+
+
+class Drafted(Frozen):
+    """What ``init --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    file: str
+    trials: int
+    tokens: int
+    """Of each trial."""
+    seconds: float
+    """That all trials are reckoned to take."""
 
 
 def measure_pace(config: StudyConfig, cache: Path, say: Callable[[str], None]) -> Pace:
@@ -158,9 +172,8 @@ def write_new(path: Path, text: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A TOML string."""
-    plain = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{plain}"'
+    """A TOML string, control characters escaped."""
+    return tomli_w.dumps({"_": text}).removeprefix("_ = ").strip()
 
 
 def _list(texts: Sequence[str]) -> str:

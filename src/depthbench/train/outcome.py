@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from depthbench.config import Frozen
 from depthbench.data.loss import LossSum
 from depthbench.train.config import TrainConfig
 
@@ -21,6 +22,15 @@ class Outcome:
     final_train_loss: float | None = None
     domains: dict[str, LossSum] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+
+class Stopped(Frozen):
+    """What ``train --json`` prints of a run that goes on with the same command."""
+
+    schema_version: Literal[1] = 1
+    status: Literal["stopped"] = "stopped"
+    steps: int | None
+    """That are done; None where training had not begun."""
 
 
 @dataclass(frozen=True)

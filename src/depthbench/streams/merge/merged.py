@@ -32,3 +32,10 @@ class Merged(Frozen):
     machine: Machine
     notes: tuple[str, ...] = ()
     """What a killed merge could not go on from."""
+
+
+class MergedInto(Merged):
+    """What ``streams merge --json`` prints."""
+
+    folder: str
+    """Where the model with fewer streams lies."""
