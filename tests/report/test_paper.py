@@ -41,8 +41,8 @@ def test_the_table_of_losses_has_every_number(study: StudyData) -> None:
 
 def test_the_table_of_rates_marks_the_chosen_one(study: StudyData) -> None:
     lines = search_table(study).splitlines()
-    assert r"hc & \textbf{0.004} & 2.122 & 1 & 0 \\" in lines
-    assert r"prenorm & 0.008 & -- & 0 & 1 \\" in lines
+    assert r"hc & \textbf{0.004} & 2.122 & 1 & 0 & 0 \\" in lines
+    assert r"prenorm & 0.008 & -- & 0 & 1 & 0 \\" in lines
     assert sum("textbf" in line for line in lines) == 4
 
 
@@ -77,7 +77,7 @@ def test_captions_count_trials_and_define_the_loss(study: StudyData) -> None:
     assert "3 seeds; 56 of 60 trials finished, 3 diverged and 1 failed." in curve
     assert "mean and sample standard deviation over seeds" in table
     assert "Student's 95 \\% interval of that mean" in intervals
-    assert "middle shape (8 layers, width 68)" in search
+    assert "middle shape of each design (8 layers, width 68)" in search
     assert "a line is a seed" in training
 
 

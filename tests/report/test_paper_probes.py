@@ -57,7 +57,8 @@ def test_curves_and_maps_are_of_the_deepest_shape(study: ProbedStudy) -> None:
 
 
 def test_captions_define_what_they_show_and_what_not(study: ProbedStudy) -> None:
-    causal, _, lens = probe_captions(study)
+    table, causal, _, lens = probe_captions(study)
+    assert table.startswith(r"\caption{How much of its depth each")
     assert "Title of lens of prenorm, 16 layers, hc, 16 layers, attnres, 16 layers and" in lens
     assert "on 2,048 tokens of 8 documents." in causal
     assert f"Definition: {latex('C(s, l) = ‖u‖ < 1')}." in causal

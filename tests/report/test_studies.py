@@ -47,3 +47,20 @@ def test_other_data_stands_apart(folders: list[Path]) -> None:
 def test_one_study_is_refused(folders: list[Path]) -> None:
     with pytest.raises(DepthbenchError, match="names no other study"):
         write_studies([folders[0], folders[0]], folders[0])
+
+
+def test_longer_training_and_other_held_out_text_are_said(folders: list[Path]) -> None:
+    one, two = (load(folder) for folder in folders)
+    longer = [row.model_copy(update={"tokens": 4_000_000}) for row in two.rows]
+    page = Page(render_studies([one, replace(two, rows=longer)], folders))
+    assert sorted(page.payload["figures"]) == ["aspect-0"]
+    assert (
+        "Trials differ in training tokens: 2M (synthetic (1)) and 4M (synthetic (2))." in page.words
+    )
+    config = {"train": {"validation_tokens": 99}}
+    other = [row.model_copy(update={"config": config}) for row in two.rows]
+    page = Page(render_studies([one, replace(two, rows=other)], folders))
+    assert sorted(page.payload["figures"]) == ["aspect-0", "aspect-1"]
+    assert "99 validation tokens a domain" in page.words
+    for caution in one.verdict.cautions:
+        assert caution in page.words

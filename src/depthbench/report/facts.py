@@ -38,11 +38,11 @@ def strip(study: StudyData) -> list[tuple[str, str]]:
         ("designs", str(len(verdict.designs))),
         ("layers", ", ".join(map(str, depths(verdict))) or "–"),
         ("seeds", str(len({row.seed for row in rows}))),
-        ("parameters", _span([row.parameters.total for row in rows])),
+        ("parameters", span([row.parameters.total for row in rows])),
     ]
     done = [row for row in rows if row.status == "done"]
     if done:
-        facts.append(("tokens a trial", _span([row.tokens for row in done])))
+        facts.append(("tokens a trial", span([row.tokens for row in done])))
     losses = [row.loss.bits_per_byte for row in done if row.loss]
     if losses:
         facts.append(("least bits per byte", f"{min(losses):.3f}"))
@@ -55,14 +55,14 @@ def shows(study: StudyData) -> list[str]:
     labels = [design.label for design in verdict.designs]
     text = [
         f"Validation loss of {listed(labels)} at {listed(map(str, depths(verdict)))} layers, "
-        f"with {_span([row.parameters.total for row in rows])} parameters, on the same held-out "
+        f"with {span([row.parameters.total for row in rows])} parameters, on the same held-out "
         "text, in bits per byte and nats per token."
     ]
     searched = [design for design in verdict.designs if len(design.search.grid) > 1]
     if searched:
         text.append(
             f"Each of {listed(d.label for d in searched)} trained at the learning rate that was "
-            f"best for it among {_span([len(d.search.grid) for d in searched])} tried at its "
+            f"best for it among {span([len(d.search.grid) for d in searched])} tried at its "
             "middle shape."
         )
     text.append("Every trial that diverged or failed, with its reason, in the table of trials.")
@@ -79,7 +79,7 @@ def shows_not(study: StudyData) -> list[str]:
     per_parameter = [row.tokens / row.parameters.total for row in rows if row.status == "done"]
     if per_parameter:
         text.append(
-            f"Other budgets: {_span(per_parameter)} tokens a parameter were trained here; the "
+            f"Other budgets: {span(per_parameter)} tokens a parameter were trained here; the "
             "published runs used 20 tokens a parameter at 200M to 1600M parameters."
         )
     text.append(
@@ -150,7 +150,7 @@ def _all(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(values))
 
 
-def _span(values: list[int] | list[float]) -> str:
+def span(values: list[int] | list[float]) -> str:
     """``500k`` or ``492k to 501k``."""
     low, high = (count_text(bound) for bound in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"

@@ -106,12 +106,13 @@ def search_table(study: StudyData) -> str:
             "--" if one.bits_per_byte is None else f"{one.bits_per_byte:.3f}",
             str(one.finished),
             str(one.diverged),
+            str(one.failed),
         ]
         for design in study.verdict.designs
         for one in design.search.grid
     ]
-    head = ["design", "learning rate", "bits per byte", "finished", "diverged"]
-    return tabular("lrrrr", head, lines) if lines else ""
+    head = ["design", "learning rate", "bits per byte", "finished", "diverged", "failed"]
+    return tabular("lrrrrr", head, lines) if lines else ""
 
 
 def captions(study: StudyData) -> list[str]:
@@ -157,10 +158,11 @@ def _common(study: StudyData) -> str:
 def _searched(study: StudyData) -> Iterator[str]:
     searched = [design.search for design in study.verdict.designs if design.search.grid]
     if searched:
+        shapes = dict.fromkeys(f"{one.layers} layers, width {one.width}" for one in searched)
         yield (
             "Learning-rate search: mean validation loss of every rate that was tried at the "
-            f"middle shape ({searched[0].layers} layers, width {searched[0].width}); the chosen "
-            "one trains all shapes of its design."
+            f"middle shape of each design ({'; '.join(shapes)}); the chosen one trains all its "
+            "shapes."
         )
 
 

@@ -36,12 +36,10 @@ def depth_table(study: ProbedStudy | None) -> str:
     models = [] if study is None else [trial.model for trial in study.trials]
     found = numbers(models, VERDICT)
     own = {
-        (model.name, place): number
-        for place, one in enumerate(found)
-        for model, number in one.sides
+        (id(model), place): number for place, one in enumerate(found) for model, number in one.sides
     }
     lines = [
-        [latex(model.name), *(_cell(own.get((model.name, place))) for place in range(len(found)))]
+        [latex(model.name), *(_cell(own.get((id(model), place))) for place in range(len(found)))]
         for model in models
         if model.of(VERDICT)
     ]
@@ -50,9 +48,15 @@ def depth_table(study: ProbedStudy | None) -> str:
 
 
 def probe_captions(study: ProbedStudy | None) -> Iterator[str]:
-    """A draft for each probe of the deepest shape: definition, blind spot, models and tokens."""
+    """A draft for the table, and for each probe of the deepest shape: definition, blind spot,
+    models and tokens."""
     if study is None or not study.trials:
         return
+    if any(trial.model.of(VERDICT) for trial in study.trials):
+        yield caption(
+            "How much of its depth each of the best and the deepest trials uses, with the interval "
+            "of each number in brackets: 95 % bootstrap over documents unless said otherwise."
+        )
     models = [trial.model for trial in study.deepest]
     for probe in probes_of(models):
         results = [(model.name, result) for model in models if (result := model.of(probe))]

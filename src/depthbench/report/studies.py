@@ -14,17 +14,22 @@ from depthbench.report.aspect_plot import aspect_plot, choices, placed
 from depthbench.report.html import render_page
 from depthbench.report.study import StudyData, load
 from depthbench.report.style import marks
+from depthbench.study.store import Row
+from depthbench.study.words import listed
 
 PAGE = "compare.html"
+HELD_OUT = {"validation_tokens": "validation tokens a domain", "length": "tokens a row"}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Studies that read the same data, so that their losses can be compared."""
+    """Studies with the same held-out text, so that their losses can be compared."""
 
     data: str
-    """Hash of the data."""
+    """Hash of the data, and what of it is held out."""
     studies: list[StudyData]
+    cautions: list[str]
+    """What differs that a loss depends on."""
     figure: str
     """Name of their figure on the page."""
     axes: dict[str, Any]
@@ -52,11 +57,10 @@ def render_studies(studies: Sequence[StudyData], folders: Sequence[Path]) -> str
     style = marks(labels)
     figures: dict[str, Any] = {}
     groups: list[Group] = []
-    by_data = sorted(named, key=lambda study: study.rows[0].data_hash)
-    for data, found in groupby(by_data, key=lambda study: study.rows[0].data_hash):
+    for data, found in groupby(sorted(named, key=_held_out), key=_held_out):
         own, name = list(found), f"aspect-{len(groups)}"
         figures[name] = aspect_plot(placed(_together(own)), style)
-        groups.append(Group(data, own, name, choices(figures[name])))
+        groups.append(Group(data, own, list(_unlike(own)), name, choices(figures[name])))
     return render_page(
         "studies.html",
         figures,
@@ -66,6 +70,30 @@ def render_studies(studies: Sequence[StudyData], folders: Sequence[Path]) -> str
         differences=list(differences(folders, [study.name for study in named])),
         facts=facts,
     )
+
+
+def _held_out(study: StudyData) -> str:
+    """What losses are of: text, how much of it, and in rows of what length."""
+    row = study.rows[0]
+    train = row.config.get("train", {})
+    rows = [f"{train[name]:,} {words}" for name, words in HELD_OUT.items() if name in train]
+    return ", ".join([row.data_hash, *rows])
+
+
+def _unlike(studies: Sequence[StudyData]) -> Iterator[str]:
+    """What losses of the same text depend on besides the design."""
+    tokens = {study.name: facts.span([row.tokens for row in _done(study)]) for study in studies}
+    if len(set(tokens.values())) > 1:
+        each = listed(f"{many} ({name})" for name, many in tokens.items())
+        yield f"Trials differ in training tokens: {each}. Longer training alone lowers the loss."
+    every = [row.machine for study in studies for row in study.rows]
+    kinds = dict.fromkeys(f"{one.processor}, {one.device}, {one.dtype}" for one in every)
+    if len(kinds) > 1:
+        yield f"Trials ran on unlike machines ({'; '.join(kinds)}): times are not comparable."
+
+
+def _done(study: StudyData) -> list[Row]:
+    return [row for row in study.rows if row.status == "done"] or study.rows
 
 
 def differences(folders: Sequence[Path], names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

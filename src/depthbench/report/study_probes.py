@@ -1,6 +1,7 @@
 """Probes of a study's best trials, as its report shows them."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +65,11 @@ def probed_study(folder: Path, rows: Sequence[Row]) -> ProbedStudy | None:
     chosen = {row.id: row for row in chosen_trials(rows)}
     remarks = list(_strangers(having, chosen, rows))
     trials: list[ProbedTrial] = []
+    places = Counter((row.label, row.shape.layers) for row in chosen.values())
     for row in chosen.values():
         name = f"{row.label}, {row.shape.layers} layers"
+        if places[row.label, row.shape.layers] > 1:
+            name += f", width {row.shape.width}"
         if row.id not in having:
             remarks.append(f"{name} (trial {row.id}) is not probed yet.")
             continue
