@@ -11,6 +11,7 @@ import torch
 from packaging.requirements import Requirement
 
 from depthbench.config import Frozen
+from depthbench.cores import cores
 from depthbench.machine import choose_device, choose_dtype, memory_bytes, prepare_process
 
 BRINGS = {
@@ -87,7 +88,7 @@ def examine() -> Health:
         python=platform.python_version(),
         torch=torch.__version__,
         platform=platform.platform(),
-        cores=os.cpu_count() or 1,
+        cores=cores(),
         memory_bytes=memory_bytes(),
         threads=torch.get_num_threads(),
         keeps_freed_memory=kept,

@@ -34,7 +34,9 @@ def test_the_file_is_the_study_that_was_asked_for() -> None:
             "paths": ('a "quoted" \\ path',),
         }
     )
-    text = draft_text(config, 120_000, Pace(trials=12, seconds_per_token=0.004), 2)
+    text = draft_text(
+        config, Path("mine.toml"), 120_000, Pace(trials=12, seconds_per_token=0.004), 2
+    )
     study = StudyConfig.parse(tomllib.loads(text))
     assert study.name == "mine"
     assert [design.name for design in study.designs] == ["prenorm", "mhc"]
@@ -69,6 +71,18 @@ def test_what_a_file_cannot_hold_is_escaped_or_refused(tmp_path: Path) -> None:
     """A path with a line break and an escape character is a path all the same."""
     odd = 'a\nb\x1b\x7f".txt'
     config = DraftConfig(name="mine", paths=(odd,))
-    text = draft_text(config, 100_000, Pace(trials=1, seconds_per_token=1.0), 2)
+    text = draft_text(
+        config, tmp_path / "mine.toml", 100_000, Pace(trials=1, seconds_per_token=1.0), 2
+    )
     assert "\x1b" not in text
     assert StudyConfig.parse(tomllib.loads(text)).data.paths == (odd,)
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, capsys: Capture) -> None:
+    for file, said in (
+        (tmp_path / "gone" / "mine.toml", "gone is no folder that can be written to."),
+        (tmp_path / ("m" * 300), "cannot be written: File name too long."),
+    ):
+        assert execute(["init", str(file)]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert said in line

@@ -265,3 +265,23 @@ def test_evaluations_of_other_weights_are_left_out(tmp_path: Path) -> None:
     )
     assert said in page.words
     assert "gsm8k" not in page.words
+
+
+def test_what_was_read_in_other_rows_is_a_column_of_its_own(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "synthetic", rich_rows())
+    first, second = [row for row in rich_rows() if row.status == "done"][:2]
+    for row, length in ((first, 512), (second, 128)):
+        one = measured("domain", "novels", [loss(3.0, 0.1)]).model_copy(
+            update={"policy": {"length": length}}
+        )
+        evaluation = of_row(row).model_copy(update={"measured": (one,)})
+        write_evaluation(folder, row, evaluation)
+    found = evaluated_study(folder, rich_rows())
+    assert found is not None
+    [shown] = found.tables()
+    assert len(set(shown.headings)) == 2
+    assert all(heading.startswith("novels, nats/token (") for heading in shown.headings)
+    assert sorted([value is not None for value in values] for _, values in shown.lines) == [
+        [False, True],
+        [True, False],
+    ]

@@ -9,7 +9,6 @@ import typer
 
 from depthbench.cli.options import AsJson
 from depthbench.cores import cores
-from depthbench.errors import DepthbenchError
 
 EXAMPLE = """Examples:
 
@@ -51,6 +50,7 @@ def init(
         DraftConfig,
         Drafted,
         Pace,
+        check_new,
         draft_text,
         measure_pace,
         tokens_for,
@@ -58,8 +58,7 @@ def init(
     )
 
     prepare_process()
-    if file.exists():
-        raise DepthbenchError(f"{file} is there already. Name another file")
+    check_new(file)
     config = DraftConfig.parse(
         {
             "name": file.stem,
@@ -73,13 +72,13 @@ def init(
         "init",
     )
     workers = cores()
-    bare = draft_text(config, 1_000_000, Pace(trials=1, seconds_per_token=1.0), workers)
+    bare = draft_text(config, file, 1_000_000, Pace(trials=1, seconds_per_token=1.0), workers)
     study = StudyConfig.parse(tomllib.loads(bare), "init")
     with Console(stderr=True).status("preparing") as status:
         pace = measure_pace(study, default_cache(), status.update)
     tokens = tokens_for(minutes, pace, workers)
     seconds = tokens * pace.seconds_per_token / workers
-    write_new(file, draft_text(config, tokens, pace, workers))
+    write_new(file, draft_text(config, file, tokens, pace, workers))
     if as_json:
         answer = Drafted(file=str(file), trials=pace.trials, tokens=tokens, seconds=seconds)
         typer.echo(json.dumps(answer.resolved(), indent=1))

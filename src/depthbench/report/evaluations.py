@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from depthbench.config import digest_of
 from depthbench.errors import DepthbenchError
 from depthbench.evals.programs import PLAIN
 from depthbench.evals.result import FILE, FOLDER, Evaluation, Kind, Measured, read_evaluation
@@ -65,13 +66,15 @@ class EvaluatedStudy:
 
     def _table(self, kind: Kind) -> Table:
         found = [(trial.row, _numbers(trial.evaluation, kind)) for trial in self.trials]
-        headings = tuple(dict.fromkeys(name for _, numbers in found for name in numbers))
+        columns = list(dict.fromkeys(column for _, numbers in found for column in numbers))
         lines = [
-            (row, tuple(numbers.get(name) for name in headings))
+            (row, tuple(numbers.get(column) for column in columns))
             for row, numbers in found
             if numbers
         ]
-        return Table(TITLES[kind], headings, tuple(lines))
+        names = [name for name, _ in columns]
+        headings = (f"{name} ({mark})" if names.count(name) > 1 else name for name, mark in columns)
+        return Table(TITLES[kind], tuple(headings), tuple(lines))
 
 
 def evaluated_study(folder: Path, rows: Sequence[Row]) -> EvaluatedStudy | None:
@@ -120,10 +123,13 @@ def _of_trial(folder: Path, row: Row, evaluation: Evaluation) -> tuple[bool, str
     )
 
 
-def _numbers(evaluation: Evaluation, kind: Kind) -> dict[str, Number]:
-    """By heading; the last of two under other policies."""
+def _numbers(evaluation: Evaluation, kind: Kind) -> dict[tuple[str, str], Number]:
+    """By heading, and a digest of policy and text: others are columns of their own."""
     return {
-        f"{one.name}, {number.unit or number.title}": number
+        (
+            f"{one.name}, {number.unit or number.title}",
+            digest_of([one.policy, one.data_hash]),
+        ): number
         for one in evaluation.of(kind, PLAIN)
         for number in one.numbers
         if number.name in FIRST.get(kind, (number.name,))

@@ -1,6 +1,8 @@
 """A study file with comments, for a budget of time on this machine."""
 
 import math
+import os
+import shlex
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +16,7 @@ from depthbench.config import Frozen
 from depthbench.data.dataset import prepare
 from depthbench.designs import label_of
 from depthbench.errors import DepthbenchError
+from depthbench.files import try_to_reach
 from depthbench.quantities import count_text, seconds_text
 from depthbench.study.config import StudyConfig
 from depthbench.study.plan import resolve
@@ -112,14 +115,14 @@ def tokens_for(minutes: float, pace: Pace, workers: int) -> int:
     return int(tokens // digits * digits)
 
 
-def draft_text(config: DraftConfig, tokens: int, pace: Pace, workers: int) -> str:
+def draft_text(config: DraftConfig, file: Path, tokens: int, pace: Pace, workers: int) -> str:
     """The study file, with what each line does."""
     took = seconds_text(tokens * pace.seconds_per_token / workers)
     lines = [
         f"# {config.name}: {pace.trials} trials of {count_text(tokens)} training tokens each.",
         f"# Reckoned from a few training steps of every model here, {workers} at once: {took}.",
-        f"# See what it would cost:  depthbench run {config.name}.toml --dry-run",
-        f"# Run it, stop it with Ctrl-C, go on:  depthbench run {config.name}.toml",
+        f"# See what it would cost:  depthbench run {shlex.quote(str(file))} --dry-run",
+        f"# Run it, stop it with Ctrl-C, go on:  depthbench run {shlex.quote(str(file))}",
         "",
         f"name = {_quoted(config.name)}",
         "# Residual designs; `depthbench designs` lists them, and a design of your own is a file.",
@@ -156,6 +159,23 @@ def draft_text(config: DraftConfig, tokens: int, pace: Pace, workers: int) -> st
             'domains = ["code", "math"]',
         ]
     return "\n".join(lines) + "\n"
+
+
+def check_new(path: Path) -> None:
+    """Raises `DepthbenchError` if ``path`` is there already, or could not be written."""
+    try:
+        try_to_reach(path)
+        if path.exists():
+            raise DepthbenchError(f"{path} is there already. Name another file")
+        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+            raise DepthbenchError(
+                f"{path} cannot be written: {path.parent} is no folder that can be written to. "
+                "Name a file in one"
+            )
+    except OSError as error:
+        raise DepthbenchError(
+            f"{path} cannot be written: {error.strerror}. Name another file"
+        ) from None
 
 
 def write_new(path: Path, text: str) -> None:
