@@ -2,17 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from depthbench.cli.app import execute
 from depthbench.report import write_report
 from depthbench.schemas import DOCUMENTS, model_of, schema_of
+from depthbench.train.config import TrialConfig
 from depthbench.watch.place import Watched
 from tests.fits import fits
 from tests.report.probe_results import group
 from tests.report.synthetic import rich_rows, write_study
+from tests.small import SHAPE, TRAIN
 
 Capture = pytest.CaptureFixture[str]
 
@@ -61,3 +64,16 @@ def test_the_command_prints_them(capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out) == schema_of("verdict")
     assert execute(["schema", "verdct"]) == 2
     assert "did you mean 'verdict'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("design", ["hc", "attnres", {"name": "block_attnres", "blocks": 4}])
+@pytest.mark.parametrize("backbone", ["dense", "moe", "hybrid"])
+def test_configs_of_every_kind_of_model_fit(design: str | dict[str, Any], backbone: str) -> None:
+    """A schema of the base alone would refuse the options of each."""
+    model = {"shape": SHAPE, "design": design, "backbone": backbone}
+    given = {"model": model, "train": TRAIN, "learning_rate": 1e-3, "seed": 0, "data_hash": "a"}
+    config = TrialConfig.parse(given)
+    fits("trial", config.resolved())
+    fits("trial", config.all_fields())
+    with pytest.raises(ValidationError):
+        fits("trial", config.resolved() | {"sead": 0})

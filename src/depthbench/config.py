@@ -91,9 +91,16 @@ class Frozen(BaseModel):
         return digest_of(self.resolved())
 
 
+def _open_to_options(schema: dict[str, Any], cls: type[BaseModel]) -> None:
+    """The schema of a base allows what the kinds that stand in its place have."""
+    if cls.__subclasses__():
+        schema["additionalProperties"] = True
+
+
 class Named(Frozen):
     """A config that is one of several kinds, each named by the default of its ``name``."""
 
+    model_config = ConfigDict(json_schema_extra=_open_to_options)
     holds: ClassVar[str] = "settings"
     """What its other fields are called in errors."""
     name: str

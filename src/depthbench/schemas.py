@@ -55,6 +55,11 @@ DOCUMENTS = {
     "merged-into": Document(
         "depthbench.streams.merge.merged:MergedInto", 2, "streams merge --json"
     ),
+    "costs": Document("depthbench.cost.grid:Costs", 1, "cost.json; cost --json"),
+    "benched": Document("depthbench.cli.bench:Benched", 1, "bench --json"),
+    "chosen": Document("depthbench.cli.choose:Chosen", 1, "choose.json; choose --json"),
+    "checked": Document("depthbench.cli.check:CheckedTold", 1, "each of check --json"),
+    "generated": Document("depthbench.cli.generate:Generated", 1, "generate --json"),
     "device": Document("depthbench.cost.devices:DeviceSpec", 1, "bench device --json"),
     "serving": Document(
         "depthbench.report.serving:Served", 1, "serving.json, of report --serve-on"

@@ -14,6 +14,7 @@ from depthbench.check.run import Asked, Checked, all_asked, check_all
 from depthbench.check.signal import DEPTHS
 from depthbench.cli.app import execute
 from depthbench.designs import REGISTRY
+from tests.fits import fits
 
 Capture = pytest.CaptureFixture[str]
 GOOD = '''
@@ -111,7 +112,10 @@ def answer(capsys: Capture, code: int, *arguments: str) -> list[dict[str, Any]]:
     assert execute(["check", *arguments, "--json"]) == code
     out, err = capsys.readouterr()
     assert err == ""
-    return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    said = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    for one in said:
+        fits("checked", one)
+    return said
 
 
 def in_process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from depthbench.cli.app import execute
 from tests.cost.planted import EXPONENT, FACTOR, FLOOR, WORSE, write_planted
+from tests.fits import fits
 
 Capture = pytest.CaptureFixture[str]
 
@@ -21,7 +22,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer(capsys: Capture, *arguments: str, code: int = 0) -> dict[str, Any]:
     """What the command says as JSON."""
     assert execute(["choose", *arguments, "--json"]) == code
-    return json.loads(capsys.readouterr().out)
+    said = json.loads(capsys.readouterr().out)
+    fits("chosen", said)
+    return said
 
 
 def refused(capsys: Capture, *arguments: str) -> str:

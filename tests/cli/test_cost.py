@@ -10,13 +10,16 @@ from depthbench.cli.app import execute
 from depthbench.cost.devices import constant, find_device, read_device
 from depthbench.cost.flops import count_flops
 from depthbench.nn.model import ModelConfig
+from tests.fits import fits
 
 TINY = ["--params", "60k", "--depths", "2,4", "--context", "32"]
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert execute([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    said = json.loads(capsys.readouterr().out)
+    fits("costs" if arguments[0] == "cost" else "benched", said)
+    return said
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -70,6 +70,7 @@ def test_prepare_inspect_and_train(source: str, capsys: Capture, tmp_path: Path)
     fits("concluded", json.loads(capsys.readouterr().out))
     trial = f"runs/s/trials/{rows[0]['id']}"
     assert execute(["generate", trial, "--tokens", "2", "--json"]) == 0
+    fits("generated", json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -47,7 +47,6 @@ depthbench bench device
 
 depthbench bench --params 25M --depths 4,32 --designs prenorm,hc --batch 1,8
 """
-SCHEMA_VERSION = 1
 WIDE = 150
 DEVICE = "device"
 
@@ -83,6 +82,22 @@ class BenchRow(Frozen):
     def each_off(self) -> float:
         """The same of the time per token."""
         return self.predicted.tpot / self.measured.each.median - 1
+
+
+class BenchedRow(BenchRow):
+    """A row as it is printed."""
+
+    ttft_deviation: float
+    """Predicted over measured, less 1."""
+    tpot_deviation: float
+
+
+class Benched(Frozen):
+    """What ``bench --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    rows: tuple[BenchedRow, ...]
+    sentences: tuple[str, ...]
 
 
 def register(app: typer.Typer) -> None:
@@ -149,11 +164,9 @@ def bench(
     ]  # fmt: skip
     spec = _calibrated(device) if anew or not stored_path().is_file() else None
     rows = _measured(jobs, spec)
-    answer = {
-        "schema_version": SCHEMA_VERSION,
-        "rows": [_record(row) for row in rows],
-        "sentences": sentences(rows),
-    }
+    answer = Benched(
+        rows=tuple(_record(row) for row in rows), sentences=tuple(sentences(rows))
+    ).resolved()
     if out is not None:
         write_atomic(out, json.dumps(answer, indent=2) + "\n")
     if as_json:
@@ -210,12 +223,8 @@ def _measured(jobs: Sequence[tuple[Asked, BenchConfig]], spec: DeviceSpec | None
     return rows
 
 
-def _record(row: BenchRow) -> dict[str, Any]:
-    return {
-        **row.resolved(),
-        "ttft_deviation": row.first_off,
-        "tpot_deviation": row.each_off,
-    }
+def _record(row: BenchRow) -> BenchedRow:
+    return BenchedRow(**dict(row), ttft_deviation=row.first_off, tpot_deviation=row.each_off)
 
 
 def sentences(rows: Sequence[BenchRow]) -> list[str]:

@@ -79,12 +79,26 @@ def check(
     return 1 if all_broken(checked) else 0
 
 
+class Told(Finding):
+    """A finding as it is printed."""
+
+    says: str
+    """The law."""
+
+
+class CheckedTold(Checked):
+    """Each design that ``check --json`` prints."""
+
+    findings: tuple[Told, ...]  # pyright: ignore[reportIncompatibleVariableOverride]  # frozen
+    held: bool | None
+    """None where it was refused."""
+
+
 def answer(checked: Checked) -> dict[str, Any]:
-    """One design as JSON, with what each law says; ``held`` is null where it was refused."""
-    found = checked.resolved()
-    for finding in found["findings"]:
-        finding["says"] = LAWS[finding["law"]].says
-    return found | {"held": None if checked.refused else not checked.broken}
+    """One design as JSON, with what each law says."""
+    told = tuple(Told(**dict(one), says=LAWS[one.law].says) for one in checked.findings)
+    held = None if checked.refused else not checked.broken
+    return CheckedTold(**dict(checked) | {"findings": told, "held": held}).resolved()
 
 
 def _progress() -> Progress:

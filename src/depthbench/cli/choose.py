@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich import box
@@ -14,6 +14,7 @@ from depthbench.cli.console import tell
 from depthbench.cli.cost_models import ServingDtype, dtype_on
 from depthbench.cli.options import AsJson
 from depthbench.cli.probe import count_of
+from depthbench.config import Frozen
 from depthbench.cost.candidates import Candidate, Conditions, candidates_of
 from depthbench.cost.choose import MEASURES, Choice, ChooseConfig, Limits, choose
 from depthbench.cost.choose_words import predicted, sentences
@@ -36,6 +37,19 @@ depthbench choose runs/small runs/large --context 32k --batch 8 --predict 800M -
 WIDE = 140
 """Columns of the table where the output is no terminal that knows its own."""
 TOLERANCE = ChooseConfig.model_fields["tolerance"].default
+
+
+class Chosen(Frozen):
+    """What ``choose --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    choice: Choice
+    laws: tuple[Law, ...]
+    no_law: tuple[str, ...]
+    """Designs without one, and why."""
+    predictions: tuple[Prediction, ...]
+    sentences: tuple[str, ...]
+
 
 Studies = Annotated[
     list[str], typer.Argument(metavar="STUDY...", help="Folders of studies on the same data.")
@@ -110,7 +124,14 @@ def choose_command(
     words = [*sentences(choice), *notes, *(predicted(one) for one in predictions)]
     if wanted is not None:
         words += [f"No prediction for {one}." for one in refused]
-    answer = json.dumps(_answer(choice, laws, refused, predictions, words), indent=1)
+    told = Chosen(
+        choice=choice,
+        laws=tuple(laws),
+        no_law=tuple(refused),
+        predictions=tuple(predictions),
+        sentences=tuple(words),
+    )
+    answer = json.dumps(told.resolved(), indent=1)
     files = _write(choice, answer, out) if out else []
     if as_json:
         typer.echo(answer)
@@ -167,23 +188,6 @@ def _predictions(
     return sorted(
         (law.predict(parameters, config) for law in laws), key=lambda one: one.bits_per_byte
     )
-
-
-def _answer(
-    choice: Choice,
-    laws: Sequence[Law],
-    refused: Sequence[str],
-    predictions: Sequence[Prediction],
-    words: Sequence[str],
-) -> dict[str, object]:
-    return {
-        "schema_version": 1,
-        "choice": choice.resolved(),
-        "laws": [law.resolved() for law in laws],
-        "no_law": list(refused),
-        "predictions": [one.resolved() for one in predictions],
-        "sentences": list(words),
-    }
 
 
 def _write(choice: Choice, answer: str, out: Path) -> list[Path]:

@@ -34,7 +34,7 @@ from depthbench.cli.probe import count_of
 from depthbench.cli.shapes import short
 from depthbench.cost.devices import DeviceSpec, find_device
 from depthbench.cost.explain import NOTABLE, WORDS, Side, difference, dominant, flops
-from depthbench.cost.grid import GridRow, Job, Training, rows_of
+from depthbench.cost.grid import CostRow, Costs, GridRow, Job, Training, rows_of
 from depthbench.cost.growth import Growth, growth
 from depthbench.cost.ledger import Cost
 from depthbench.cost.predict import Split
@@ -52,7 +52,6 @@ depthbench cost --params 25M --depths 4,32 --designs all --device this --trainin
 
 depthbench cost runs/demo/trials/0123456789ab --json
 """
-SCHEMA_VERSION = 1
 WIDE = 150
 
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Sequences at once.")]
@@ -129,13 +128,12 @@ def cost(
     jobs = [Job(label=one.label, model=one.config, **shared) for one in asked]
     rows = _worked_out(jobs, workers)
     grown = _growth(rows, jobs[0].context) if grow else {}
-    answer = {
-        "schema_version": SCHEMA_VERSION,
-        "device": spec.resolved(),
-        "rows": [_record(row, split_ways) for row in rows],
-        "growth": {name: [one.resolved() for one in found] for name, found in grown.items()},
-        "sentences": sentences(rows, spec),
-    }
+    answer = Costs(
+        device=spec,
+        rows=tuple(_record(row, split_ways) for row in rows),
+        growth={name: tuple(found) for name, found in grown.items()},
+        sentences=tuple(sentences(rows, spec)),
+    ).resolved()
     if out is not None:
         _write(out, answer, rows)
     if as_json:
@@ -164,22 +162,20 @@ def _growth(rows: Sequence[GridRow], context: int) -> dict[str, list[Growth]]:
     }
 
 
-def _record(row: GridRow, ways: Sequence[int]) -> dict[str, Any]:
-    found = row.served
-    record = {
-        **row.resolved(),
-        "prefill_intensity": found.ledger.prefill.total.intensity,
-        "decode_intensity": found.ledger.decode.total.intensity,
-        "ttft_seconds": found.ttft,
-        "tpot_seconds": found.tpot,
-        "tokens_per_second": found.tokens_per_second,
-        "memory_bytes": found.memory,
-    }
-    if row.training is not None:
-        record["training_bytes_by_ways"] = {
-            str(one): row.training.cost.bytes_on(one) for one in ways
-        }
-    return record
+def _record(row: GridRow, ways: Sequence[int]) -> CostRow:
+    found, training = row.served, row.training
+    return CostRow(
+        **dict(row),
+        prefill_intensity=found.ledger.prefill.total.intensity,
+        decode_intensity=found.ledger.decode.total.intensity,
+        ttft_seconds=found.ttft,
+        tpot_seconds=found.tpot,
+        tokens_per_second=found.tokens_per_second,
+        memory_bytes=found.memory,
+        training_bytes_by_ways=None
+        if training is None
+        else {str(one): training.cost.bytes_on(one) for one in ways},
+    )
 
 
 def sentences(rows: Sequence[GridRow], device: DeviceSpec) -> list[str]:

@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import typer
 
 from depthbench.cli.edits import Program, Repeat, Skip, Swap
-from depthbench.config import SEEDS
+from depthbench.config import SEEDS, Frozen
 from depthbench.data.dataset import default_cache, find_dataset
 from depthbench.data.sources import Document
 from depthbench.data.tokenizer import HUB_FILE, Tokenizer
@@ -28,6 +28,22 @@ depthbench generate runs/demo/trials/0123456789ab --prompt "def main" --tokens 2
 
 depthbench generate runs/demo/trials/0123456789ab --prompt "def main" --skip 2
 """
+
+
+class Generated(Frozen):
+    """What ``generate --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    prompt: str
+    text: str
+    """What is new."""
+    tokens: int
+    """That are new, the one that ends a document counted."""
+    ended: bool
+    """Whether the document ended."""
+    program: str
+    blocks: tuple[int, ...]
+    sampling: Sampling
 
 
 def register(app: typer.Typer) -> None:
@@ -76,12 +92,18 @@ def text(
         subject = OwnSubject(model.to(place), str(trial))
         found = generate_under(subject, edit.program, start, tokens, **how)
     new = found[len(start) :].tolist()
-    ended = coder.document in new
     said = coder.decode(new)
     if as_json:
-        answer = {"prompt": prompt, "text": said, "tokens": len(new), "ended": ended}
-        answer |= {"program": edit.label, "blocks": list(edit.blocks)}
-        typer.echo(json.dumps(answer | {"sampling": sampling.resolved()}, ensure_ascii=False))
+        answer = Generated(
+            prompt=prompt,
+            text=said,
+            tokens=len(new),
+            ended=coder.document in new,
+            program=edit.label,
+            blocks=tuple(edit.blocks),
+            sampling=sampling,
+        )
+        typer.echo(json.dumps(answer.resolved(), ensure_ascii=False))
     else:
         typer.echo(prompt + said)
 

@@ -1,10 +1,11 @@
 """Rows of a grid of models: what each costs, worked out in several processes."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from depthbench.config import Frozen
 from depthbench.cost.devices import DeviceSpec
-from depthbench.cost.growth import crossover
+from depthbench.cost.growth import Growth, crossover
 from depthbench.cost.ledger import PassCost
 from depthbench.cost.predict import ALONE, Split
 from depthbench.cost.serving import Served, served
@@ -54,6 +55,31 @@ class GridRow(Frozen):
     crossover_tokens: float
     """Context at which attention costs as many FLOPs as the projections of the blocks."""
     training: TrainRow | None = None
+
+
+class CostRow(GridRow):
+    """A row as it is printed: with the numbers that its table shows."""
+
+    prefill_intensity: float
+    """FLOPs for each byte."""
+    decode_intensity: float
+    ttft_seconds: float
+    tpot_seconds: float
+    tokens_per_second: float
+    memory_bytes: int
+    training_bytes_by_ways: dict[str, int] | None = None
+    """On each of so many devices; None without training."""
+
+
+class Costs(Frozen):
+    """What ``cost --json`` prints."""
+
+    schema_version: Literal[1] = 1
+    device: DeviceSpec
+    rows: tuple[CostRow, ...]
+    growth: dict[str, tuple[Growth, ...]]
+    """By design, where it was asked for."""
+    sentences: tuple[str, ...]
 
 
 def row_of(job: Job) -> GridRow:
