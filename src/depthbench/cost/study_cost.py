@@ -171,7 +171,8 @@ def sentences(cost: StudyCost) -> tuple[str, ...]:
     if cost.seconds is not None and cost.device_hours is not None:
         told.append(
             f"One after another its trials train for {seconds_text(cost.seconds)}: "
-            f"{cost.device_hours:.3g} device hours, {cost.device_hours_to_go:.3g} of them to go."
+            f"{_hours(cost.device_hours)} device hours, {_hours(cost.device_hours_to_go)} of them "
+            "to go."
         )
     if cost.money is not None and cost.money_to_go is not None:
         told.append(
@@ -179,6 +180,12 @@ def sentences(cost: StudyCost) -> tuple[str, ...]:
             f"{_money(cost.money_to_go)} of it to go."
         )
     return (*told, *cost.notes)
+
+
+def _hours(hours: float | None) -> str:
+    if hours is None:
+        return "an unknown number"
+    return f"{hours:,.0f}" if hours >= 1000 else f"{hours:.3g}"
 
 
 def _money(amount: float) -> str:
