@@ -3,11 +3,6 @@
 import csv
 import io
 import os
-import shutil
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,43 +11,15 @@ import pytest
 from depthbench.cli.app import execute
 from depthbench.report import write_report
 from depthbench.report.study import load
-from depthbench.serve.pages import Pages
-from depthbench.serve.server import Server
 from depthbench.study.store import Store
+from tests.report.browser import Opened
 from tests.report.probe_results import group
-from tests.report.synthetic import rich_rows, write_study
+from tests.report.synthetic import write_study
 from tests.report.test_study_probes import chosen, write_results
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SEEDS = 13
-
-
-def browser_path(kinds: object) -> str | None:
-    """Of playwright's own browser or one that is installed; tries to install it."""
-    own = Path(kinds.chromium.executable_path)  # pyright: ignore
-    if own.exists():
-        return str(own)
-    if found := next((path for name in NAMES if (path := shutil.which(name))), None):
-        return found
-    install = [sys.executable, "-m", "playwright", "install", "chromium"]
-    try:
-        subprocess.run(install, check=True, capture_output=True, timeout=120)
-    except (subprocess.SubprocessError, OSError):
-        return None
-    return str(own) if own.exists() else None
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with playwright.sync_playwright() as kinds:
-        path = browser_path(kinds)
-        if path is None:
-            pytest.skip("no Chromium is installed, and playwright could not install one")
-        opened = kinds.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -65,40 +32,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_results(folder, row, unit=1.0 + number)
     write_report(folder, published=True)
     return folder
-
-
-class Opened:
-    """A page with what it said and asked for."""
-
-    def __init__(self, browser: object, path: Path, width: int = 1600, dark: bool = False) -> None:
-        scheme = "dark" if dark else "light"
-        self.context = browser.new_context(  # pyright: ignore
-            viewport={"width": width, "height": 1000}, color_scheme=scheme, accept_downloads=True
-        )
-        self.page = self.context.new_page()
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda one: self.said.append(f"{one.type}: {one.text}"))
-        self.page.on("pageerror", lambda one: self.said.append(f"error: {one.stack}"))
-        self.page.on("request", lambda one: self.asked.append(one.url))
-        self.page.on("dialog", lambda one: self.said.append(f"dialog: {one.message}"))
-        start = time.perf_counter()
-        self.page.goto(path.resolve().as_uri())
-        self.page.wait_for_selector("#plot-aspect .main-svg")
-        self.seconds = time.perf_counter() - start
-
-    def download(self, selector: str) -> Path:
-        with self.page.expect_download() as waiting:
-            self.page.click(selector)
-        return Path(waiting.value.path())
-
-    def trace(self, figure: str, number: int = 0) -> dict:
-        script = "([f, n]) => { const t = document.querySelector(`[data-figure=${f}]`).data[n];"
-        script += "return { name: t.name, x: t.x, y: t.y, z: t.z, visible: t.visible }; }"
-        return self.page.evaluate(script, [figure, number])
-
-    def paint_all(self) -> None:
-        self.page.evaluate("window.depthbench.plots.forEach(window.depthbench.paint)")
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +84,7 @@ def test_the_table_sorts_and_downloads_as_the_results_are(opened: Opened, folder
     assert len(lines) == len(rows) > 200
     for line in lines:
         row = next(row for row in rows if row.id == line["id"])
+        assert (line["status"], line["reason"]) == (row.status, row.reason or "")
         bits = line["bits per byte"]
         assert (float(bits) if bits else None) == (row.loss and row.loss.bits_per_byte)
         assert (line["design"], int(line["layers"]), int(line["seed"])) == (
@@ -181,6 +115,38 @@ def test_figures_download(opened: Opened, folder: Path) -> None:
     assert len(png) > 5000
 
 
+def test_what_diverged_downloads_without_a_loss_at_its_own_place(opened: Opened) -> None:
+    def crosses(figure: str) -> list[list[str]]:
+        text = opened.download(f"button.tool[data-figure={figure}][data-kind=csv]").read_text()
+        lines = list(csv.reader(io.StringIO(text)))
+        return [[line[0], *line[1:3]] for line in lines if line[-1].endswith(" diverged")]
+
+    lost = SEEDS // 3
+    assert lost == 4
+    assert crosses("search") == [["prenorm", "0.008", ""], ["deepnorm", "0.008", ""]]
+    assert crosses("aspect") == [["deepnorm", "3", ""]]
+    page, axis = opened.page, "select.axis[data-for=aspect][data-side={}]"
+    for x, place in (("layers", "16"), ("seconds", "500")):
+        page.select_option(axis.format("x"), x)
+        for y in ("nats", "flops", "seconds", "bits"):
+            page.select_option(axis.format("y"), y)
+            assert crosses("aspect") == [["deepnorm", place, ""]]
+    page.select_option(axis.format("x"), "aspect")
+
+
+def test_what_is_said_of_a_point_is_of_the_chosen_axis(opened: Opened) -> None:
+    page = opened.page
+    page.select_option("select.axis[data-for=aspect][data-side=y]", "seconds")
+    text = opened.download("button.tool[data-figure=aspect][data-kind=csv]").read_text()
+    _, *lines = csv.reader(io.StringIO(text))
+    measured = [line for line in lines if line[2]]
+    assert len(measured) > 100
+    for line in measured:
+        assert f"training loss after 62.5 s: {float(line[2]):.3f}" in line[-1]
+        assert "per byte" not in line[-1]
+    page.select_option("select.axis[data-for=aspect][data-side=y]", "bits")
+
+
 def test_linked_maps_tell_one_cell_of_both_models(opened: Opened) -> None:
     page = opened.page
     names = "() => [...document.querySelectorAll('.map-name')].map((one) => one.textContent)"
@@ -200,6 +166,46 @@ def test_linked_maps_tell_one_cell_of_both_models(opened: Opened) -> None:
     x, y = page.evaluate(place + " return [l.xaxis.l2p(1), l.yaxis.l2p(0)]; }")
     page.mouse.click(box["x"] + x, box["y"] + y)
     playwright.expect(page.locator(".map-said")).to_contain_text("attnres, 16 layers: ")
+
+
+def test_arrow_keys_reach_every_cell_of_the_side_that_has_them(opened: Opened) -> None:
+    page = opened.page
+    page.select_option("select.map-side[data-side=left]", label="attnres, 8 layers")
+    page.select_option("select.map-side[data-side=right]", label="prenorm, 16 layers")
+    right = page.locator(".plot.map").nth(1)
+    for _ in range(20):
+        right.press("ArrowUp")
+        right.press("ArrowRight")
+    said = page.locator(".map-said")
+    assert "block 15 left out" in said.text_content()
+    assert "what block 15 adds" in said.text_content()
+    left = page.locator(".plot.map").first
+    left.press("ArrowDown")
+    # from the last cell that the smaller model has
+    assert "block 6 left out" in said.text_content()
+    assert "what block 7 adds" in said.text_content()
+    page.select_option("select.map-side[data-side=right]", label="hc, 16 layers")
+    assert "Click a cell" in said.text_content()
+
+
+@pytest.mark.parametrize("width", [1600, 375])
+def test_a_model_without_the_chosen_map_leaves_the_other_drawn(
+    browser: object, tmp_path: Path, width: int
+) -> None:
+    folder = write_study(tmp_path / "study")
+    left, right = [row for row in chosen(folder) if row.shape.layers == 16][:2]
+    for row in (left, right):
+        write_results(folder, row)
+    (folder / "probes" / left.id / "causal.json").unlink()
+    one = Opened(browser, write_report(folder).html, width)
+    one.paint_all()
+    names = "() => [...document.querySelectorAll('.map-name')].map((one) => one.textContent)"
+    assert one.page.evaluate(names) == ["prenorm, 16 layers: not measured", "hc, 16 layers"]
+    assert one.page.locator(".plot.map .heatmaplayer .hm").count() == 1
+    one.page.locator(".plot.map").first.press("ArrowRight")
+    assert "prenorm, 16 layers: not measured; hc" in one.page.locator(".map-said").text_content()
+    assert one.said == []
+    one.context.close()
 
 
 def test_nothing_from_the_user_runs(opened: Opened) -> None:
@@ -293,33 +299,6 @@ def test_a_study_that_was_run_and_probed_opens(
     assert one.page.locator(".plot.map .heatmaplayer").count() > 0
     assert one.said == []
     one.context.close()
-
-
-@pytest.mark.slow
-def test_a_live_page_follows_its_study(browser: object, tmp_path: Path) -> None:
-    """A new trial is on the page a few seconds later, and what was chosen stays chosen."""
-    folder = write_study(tmp_path / "study", rich_rows()[:6])
-    with Server(Pages(tmp_path), 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        page = browser.new_page()  # pyright: ignore
-        said: list[str] = []
-        page.on("console", lambda one: said.append(one.text))
-        page.on("pageerror", lambda one: said.append(str(one)))
-        page.goto(f"{server.address}study/")
-        playwright.expect(page.locator(".strip")).to_contain_text("5 of 60")
-        page.select_option("select.axis[data-for=aspect][data-side=y]", "nats")
-        page.wait_for_timeout(500)
-        Store(folder).add(rich_rows()[6])
-        playwright.expect(page.locator(".strip")).to_contain_text("6 of 60", timeout=20_000)
-        chosen = page.locator("select.axis[data-for=aspect][data-side=y]")
-        playwright.expect(chosen).to_have_value("nats")
-        page.goto(server.address)
-        playwright.expect(page.locator("tbody")).to_contain_text("7 of 60")
-        page.close()
-        server.shutdown()
-        thread.join()
-    assert said == []
 
 
 def test_other_pages_work_too(browser: object, tmp_path: Path) -> None:

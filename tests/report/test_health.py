@@ -1,5 +1,8 @@
 """The report's section on health: which trials it shows, with which numbers, and every finding."""
 
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +145,30 @@ def test_thinning_keeps_the_last() -> None:
     assert evenly([1, 2, 3, 4, 5, 6], 3) == [2, 4, 6]
     assert evenly(list(range(100)), 32)[-1] == 99
     assert len(evenly(list(range(100)), 32)) == 25
+
+
+def test_what_is_not_finite_or_not_there_is_missing(tmp_path: Path) -> None:
+    """As another program might have written it."""
+    folder = write_study(tmp_path / "study", rich_rows())
+    trial = trial_of("hc", 16)
+    path = folder / "trials" / trial / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        del record["learning_rate"]
+    records[3]["health"]["output_norm"][0] = math.nan
+    records[7]["health"]["output_norm"][0] = math.inf
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
+    page = Page(render(load(folder)))
+    curves = traces(page, "health-curves", trial)
+    [rate] = [t for t in curves if t.get("yaxis") == "y3"]
+    assert set(rate["y"]) == {None}
+    [output] = traces(page, "health-depth", trial, signal="output_norm")
+    assert output["z"][0][:3] == [None, None, pytest.approx(1.079, abs=1e-3)]
+
+
+def test_no_page_holds_what_browsers_cannot_read(rich_folder: Path) -> None:
+    study = load(rich_folder)
+    first, *others = study.curves
+    broken = replace(first, tokens=[math.nan, *first.tokens[1:]])
+    with pytest.raises(DepthbenchError, match="figure 'training' holds a number that is not fin"):
+        render(replace(study, curves=[broken, *others]))

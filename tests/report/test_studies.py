@@ -64,3 +64,21 @@ def test_longer_training_and_other_held_out_text_are_said(folders: list[Path]) -
     assert "99 validation tokens a domain" in page.words
     for caution in one.verdict.cautions:
         assert caution in page.words
+
+
+def test_the_same_study_on_a_faster_machine_keeps_its_own_times(tmp_path: Path) -> None:
+    """Ids are digests of configs, so that both have the same."""
+    rows = [
+        row.model_copy(update={"tokens_per_second": 10 * row.tokens_per_second})
+        for row in rich_rows()
+        if row.tokens_per_second
+    ]
+    folders = [write_study(tmp_path / "slow"), write_study(tmp_path / "fast", rows)]
+    page = Page(write_studies(folders, tmp_path).read_text(encoding="utf-8"))
+    traces = page.payload["figures"]["aspect-0"]["data"]
+    curves = {t["meta"]["label"]: t["meta"] for t in traces if t["mode"] != "markers"}
+    slow, fast = (curves[f"synthetic ({number}) · hc"] for number in (1, 2))
+    assert slow["x"]["seconds"] == [2e6 * layers / 64_000 for layers in (2, 4, 8, 16)]
+    assert fast["x"]["seconds"] == pytest.approx([x / 10 for x in slow["x"]["seconds"]])
+    # 6.25 s are all of the fast study at two layers, and a tenth of the slow one
+    assert slow["y"]["seconds"][0] > fast["y"]["seconds"][0] + 0.3

@@ -55,11 +55,11 @@ def test_probes_of_the_best_trials_are_shown_side_by_side(folder: Path) -> None:
     assert "Depth that is used" in page.words
     figures = page.payload["figures"]
     effect = page.payload["maps"][0]
-    maps = [effect["figures"][str(number)]["data"][0] for number in range(len(rows))]
+    maps = [effect["figures"][row.id]["data"][0] for row in rows]
     deepest = [(number, row) for number, row in enumerate(rows) if row.shape.layers == 16]
     assert [one["meta"]["label"] for one in maps] == [row.label for row in rows]
     assert [one["z"][0][1] for one in maps] == [1.0 + number for number in range(len(rows))]
-    assert first_pair(load(folder).probes) == (deepest[0][0], deepest[1][0])
+    assert first_pair(load(folder).probes) == (deepest[0][1].id, deepest[1][1].id)
     assert effect["definition"] == "C(s, l) = ‖u‖ < 1"
     assert len({(one["zmin"], one["zmax"]) for one in maps}) == 1
     lines = figures["probe-lens"]["data"]

@@ -2,7 +2,7 @@
 
 from depthbench.config import Frozen
 from depthbench.cost.devices import DeviceSpec
-from depthbench.cost.flops import count_flops
+from depthbench.cost.flops import known_flops
 from depthbench.cost.ledger import PassCost, cost_of, dtype_of, stage_of
 from depthbench.cost.memory import Memory, memory_of
 from depthbench.cost.predict import Times, predict
@@ -92,7 +92,7 @@ def training_cost(trial: TrialConfig, device: DeviceSpec) -> TrainingCost:
 def training_flops(trial: TrialConfig, tokens: int) -> int:
     """Forward and backward of ``tokens`` in sequences of the trial's length."""
     length = trial.train.length
-    return count_flops(trial.model, length).training_step * tokens // length
+    return known_flops(trial.model, length).training_step * tokens // length
 
 
 def products_on(device: DeviceSpec, dtype: str) -> str:

@@ -1,7 +1,8 @@
 """The report's main figure: loss of every design at every shape, against what the reader chooses.
 
-Its traces hold their numbers by the names of what can be chosen, in ``meta.x``, ``meta.y`` and
-``meta.error``, and the figure the axes of these, in ``axes``: the page puts them in place.
+Its traces hold their numbers and words by the names of what can be chosen, in ``meta.x``,
+``meta.y``, ``meta.error`` and ``meta.text``, and the figure the axes of these, in ``axes``: the
+page puts them in place.
 """
 
 import math
@@ -22,11 +23,12 @@ from depthbench.report.plots import (
     new_figure,
     new_line,
 )
-from depthbench.report.spent import RESOURCES, Equal, Spent, at_equal, spent
+from depthbench.report.spent import RESOURCES, Equal, Key, Spent, at_equal, key_of, spent
 from depthbench.report.study import StudyData
 from depthbench.report.style import Mark
 from depthbench.study.findings import DesignFinding, Point
 from depthbench.study.store import Row
+from depthbench.study.words import counted
 
 Value = float | None
 X = {
@@ -91,10 +93,23 @@ class Placed:
     equal: dict[str, Equal]
     """Losses at equal budgets, by resource."""
 
+    @property
+    def remarks(self) -> list[str]:
+        """What cannot be chosen, and why."""
+        done = [cost for _, places in self.curves for place in places for cost in place.costs]
+        unread = sum(cost.unread for cost in done)
+        if not unread:
+            return []
+        return [
+            f"This version cannot read the config of {unread} of {counted(len(done), 'trial')}, so "
+            "that their FLOPs are not known: training FLOPs are no axis here, and losses at equal "
+            "FLOPs are of the other trials alone. Report the study with the version that ran it."
+        ]
+
 
 def placed(study: StudyData) -> Placed:
     """Every shape of every design's curve, with what its trials are and spent."""
-    costs = {row.id: spent(row) for row in study.rows}
+    costs = {key_of(row): spent(row) for row in study.rows}
     equal = {one: found for one in RESOURCES if (found := at_equal(study.curves, costs, one))}
     curves = [(design, _places(study, design, equal, costs)) for design in study.verdict.designs]
     return Placed(curves, {**equal})
@@ -105,7 +120,7 @@ def aspect_plot(study: Placed, style: dict[str, Mark]) -> dict[str, Any]:
     curves = study.curves
     figure = new_figure(BITS)
     for design, places in curves:
-        _add_curve(figure, design, places, style[design.label])
+        _add_curve(figure, design, places, style[design.label], study.equal)
     _add_lost(figure, curves)
     points = [point for design, _ in curves for point in design.curve]
     new_aspect_axis(figure, [(point.aspect_ratio, point.layers) for point in points])
@@ -126,7 +141,7 @@ def _places(
     study: StudyData,
     design: DesignFinding,
     equal: Mapping[str, Equal],
-    costs: Mapping[str, Spent],
+    costs: Mapping[Key, Spent],
 ) -> list[Place]:
     rows = [
         row
@@ -137,12 +152,12 @@ def _places(
 
 
 def _place(
-    point: Point, rows: Sequence[Row], equal: Mapping[str, Equal], costs: Mapping[str, Spent]
+    point: Point, rows: Sequence[Row], equal: Mapping[str, Equal], costs: Mapping[Key, Spent]
 ) -> Place:
     own = [
         row for row in rows if (row.shape.layers, row.shape.width) == (point.layers, point.width)
     ]
-    done = [costs[row.id] for row in own if row.status == "done"]
+    done = [costs[key_of(row)] for row in own if row.status == "done"]
     x: dict[str, Value] = {
         "aspect": point.aspect_ratio,
         "layers": point.layers,
@@ -156,7 +171,8 @@ def _place(
         "nats": {name: loss.nats_per_token for name, loss in losses.items()},
     }
     for name, found in equal.items():
-        y[name] = {row.id: found.losses[row.id] for row in own if row.id in found.losses}
+        known = {row.id: key_of(row) for row in own}
+        y[name] = {one: found.losses[key] for one, key in known.items() if key in found.losses}
     return Place(point, own, x, y, done)
 
 
@@ -166,7 +182,11 @@ def _mean(values: Sequence[Value]) -> Value:
 
 
 def _add_curve(
-    figure: go.Figure, design: DesignFinding, places: Sequence[Place], mark: Mark
+    figure: go.Figure,
+    design: DesignFinding,
+    places: Sequence[Place],
+    mark: Mark,
+    equal: Mapping[str, Equal],
 ) -> None:
     known = [place for place in places if place.mean("bits") is not None]
     if not known:
@@ -177,13 +197,17 @@ def _add_curve(
         "x": {name: [place.x[name] for place in known] for name in X},
         "y": {name: [place.mean(name) for place in known] for name in names},
         "error": {name: es for name, es in errors.items() if any(e is not None for e in es)},
+        "text": {
+            name: [_point_text(design.label, place, name, equal) for place in known]
+            for name in names
+        },
     }
     trace = new_line(
         design.label,
         mark,
         x=meta["x"]["aspect"],
         y=meta["y"]["bits"],
-        text=[_point_text(design.label, place) for place in known],
+        text=meta["text"]["bits"],
         more=meta,
     )
     if "bits" in meta["error"]:
@@ -192,23 +216,31 @@ def _add_curve(
     seeds = [(place, row) for place in known if len(place.y["bits"]) > 1 for row in place.rows]
     seeds = [(place, row) for place, row in seeds if row.id in place.y["bits"]]
     if seeds:
-        figure.add_trace(_dots(design.label, mark, seeds, names))
+        figure.add_trace(_dots(design.label, mark, seeds, names, equal))
 
 
 def _dots(
-    label: str, mark: Mark, seeds: Sequence[tuple[Place, Row]], names: Sequence[str]
+    label: str,
+    mark: Mark,
+    seeds: Sequence[tuple[Place, Row]],
+    names: Sequence[str],
+    equal: Mapping[str, Equal],
 ) -> go.Scatter:
-    texts = [
-        f"<b>{escape(label)}</b>, seed {row.seed}<br>{place.y['bits'][row.id]:.3f} bits per byte"
-        for place, row in seeds
-    ]
     meta = {
         "x": {name: [place.x[name] for place, _ in seeds] for name in X},
         "y": {name: [place.y[name].get(row.id) for place, row in seeds] for name in names},
         "error": {},
+        "text": {
+            name: [
+                f"<b>{escape(label)}</b>, seed {row.seed}<br>"
+                + _loss_text(name, place.y[name].get(row.id), None, equal)
+                for place, row in seeds
+            ]
+            for name in names
+        },
     }
-    x, y = meta["x"]["aspect"], meta["y"]["bits"]
-    dots = new_line(label, mark, x=x, y=y, text=texts, more=meta)
+    x, y, text = meta["x"]["aspect"], meta["y"]["bits"], meta["text"]["bits"]
+    dots = new_line(label, mark, x=x, y=y, text=text, more=meta)
     return dots.update(mode="markers", marker={"size": 4})
 
 
@@ -236,6 +268,7 @@ def _add_lost(figure: go.Figure, curves: Sequence[tuple[DesignFinding, list[Plac
                 "x": {name: [x and x * shift for x in values] for name, values in xs.items()},
                 "y": {name: [ceiling] * len(lost) for name, ceiling in ceilings.items()},
                 "error": {},
+                "lost": xs,
             },
         )
 
@@ -268,17 +301,30 @@ def _y_axes(places: Sequence[Place], equal: Mapping[str, Equal]) -> dict[str, An
     return axes
 
 
-def _point_text(label: str, place: Place) -> str:
-    point, deviation = place.point, place.deviation("bits")
-    spread = f" ± {deviation:.3f}" if deviation is not None else ""
+def _loss_text(name: str, loss: Value, deviation: Value, equal: Mapping[str, Equal]) -> str:
+    """A loss as what the reader holds equal makes it."""
+    number = "no value" if loss is None else f"{loss:.3f}"
+    number += "" if deviation is None else f" ± {deviation:.3f}"
+    if name == "bits":
+        return f"{number} bits per byte"
+    if name == "nats":
+        return f"{number} nats per token"
+    budget = f"{equal[name].budget:.3g}"
+    where = f"at {budget} FLOPs" if name == "flops" else f"after {budget} s"
+    return f"training loss {where}: {number} nats per token"
+
+
+def _point_text(label: str, place: Place, name: str, equal: Mapping[str, Equal]) -> str:
+    point, known = place.point, len(place.y[name])
     missing = ""
-    if point.trials > point.finished:
-        missing = f"<br>{point.trials - point.finished} of {point.trials} trials missing"
+    if point.trials > known:
+        missing = f"<br>{point.trials - known} of {point.trials} trials missing"
+    others = [one for one in ("bits", "nats") if one != name and name not in equal]
     lines = [
         f"<b>{escape(label)}</b>",
         f"{point.layers} layers × width {point.width}, aspect ratio {point.aspect_ratio:.3g}",
-        f"{place.mean('bits'):.3f}{spread} bits per byte",
-        f"{place.mean('nats'):.3f} nats per token",
+        _loss_text(name, place.mean(name), place.deviation(name), equal),
+        *(_loss_text(one, place.mean(one), None, equal) for one in others),
     ]
     if place.x["total"] is not None:
         lines.append(f"{place.x['total']:,.0f} parameters")
@@ -286,7 +332,7 @@ def _point_text(label: str, place: Place) -> str:
         lines.append(f"{place.x['flops']:.3g} training FLOPs")
     if place.x["seconds"] is not None:
         lines.append(f"{place.x['seconds']:.3g} s of training")
-    return "<br>".join(lines) + f"<br>seeds: {point.finished}{missing}"
+    return "<br>".join(lines) + f"<br>seeds: {known}{missing}"
 
 
 def _lost_text(label: str, point: Point) -> str:

@@ -44,7 +44,9 @@ def _mixing(measured: dict[str, Any]) -> Sequence[float | None] | None:
     if "mixing_row_error" not in measured:
         return None
     pairs = zip(measured["mixing_row_error"], measured["mixing_column_error"], strict=True)
-    return [None if None in pair else max(pair) for pair in pairs]
+    return [
+        None if None in pair or not all(map(math.isfinite, pair)) else max(pair) for pair in pairs
+    ]
 
 
 SIGNALS = (
@@ -78,7 +80,7 @@ class Course:
     loss: list[float]
     """Mean of each stretch of records."""
     gradient: list[float]
-    rate: list[float]
+    rate: list[float | None]
     spikes: list[Spike]
     """Of the loss."""
     measured: list[int]
@@ -151,7 +153,7 @@ def course(store: Store, row: Row, standing: Standing) -> Course | None:
         steps=[part[-1]["step"] for part in parts],
         loss=[_mean(part, "train_loss") for part in parts],
         gradient=[_mean(part, "grad_norm") for part in parts],
-        rate=[part[-1]["learning_rate"] for part in parts],
+        rate=[part[-1].get("learning_rate") for part in parts],
         spikes=list(last.values()),
         measured=[step for step, _ in kept],
         signals={name: grid for name, grid in grids.items() if grid},
@@ -185,7 +187,7 @@ def _grid(signal: Signal, measured: Sequence[dict[str, Any]]) -> Grid:
 
 
 def _shown(value: float | None, log: bool) -> float | None:
-    if value is None or (log and value <= 0):
+    if value is None or not math.isfinite(value) or (log and value <= 0):
         return None
     return float(f"{math.log10(value) if log else value:.{DIGITS}g}")
 

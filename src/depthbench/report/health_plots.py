@@ -114,7 +114,7 @@ def _told(spike: Spike) -> str:
 
 
 def _line(
-    course: Course, mark: Mark, x: Sequence[float], y: Sequence[float], hover: str
+    course: Course, mark: Mark, x: Sequence[float], y: Sequence[float | None], hover: str
 ) -> go.Scatter:
     line = new_line(course.row.label, mark, x=x, y=y, text="")
     return line.update(mode="lines", line={"width": 1.5}, hovertemplate=hover, meta=_meta(course))

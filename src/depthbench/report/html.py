@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from depthbench.errors import DepthbenchError
 from depthbench.files import write_atomic
 from depthbench.report import facts, health, study_probes
 from depthbench.report.aspect_plot import choices
@@ -22,7 +23,7 @@ from depthbench.report.figures import write_figures
 from depthbench.report.health_plots import health_figures, shown_signals
 from depthbench.report.interactive import all_labels, interactive
 from depthbench.report.linked_maps import first_pair, linked_maps
-from depthbench.report.pareto_plot import cost_choices
+from depthbench.report.pareto_plot import SERVING, cost_choices
 from depthbench.report.plots import panels
 from depthbench.report.readings import FIGURES, Reading, reading_named, readings_of
 from depthbench.report.study import StudyData, depths, load, published
@@ -76,27 +77,34 @@ def write_report(
 
 
 def render(
-    study: StudyData, with_published: bool = False, target: Path = Path(), live: bool = False
+    study: StudyData,
+    with_published: bool = False,
+    target: Path = Path(),
+    version: str | None = None,
 ) -> str:
     """The page as one string, for the folder ``target``; everything from the study is escaped.
 
-    ``live`` asks its server whether the study has changed, and loads the page again then.
+    With the ``version`` of what it was made from it asks its server for the version that is now,
+    and loads itself again when that is another one.
     """
     style = marks(all_labels(study, with_published))
     probed = study_plots(study.probes, style)
-    models = [trial.model for trial in study.probes.trials] if study.probes else []
-    figures = interactive(study, with_published, style) | health_figures(study.courses, style)
+    trials = {one.row.id: one.model for one in study.probes.trials} if study.probes else {}
+    drawn = interactive(study, with_published, style)
+    figures = drawn.figures | health_figures(study.courses, style)
+    costs = cost_choices(figures["pareto"]) if "pareto" in figures else []
     return render_page(
         "template.html",
         figures | probed.figures | domain_plot(study.domain_lines, style),
         style,
-        live=live,
-        maps=linked_maps(models),
-        readings=readings_of(models),
-        models=models,
+        version=version,
+        maps=linked_maps(trials),
+        readings=readings_of(list(trials.values())),
         pair=first_pair(study.probes),
         axes=choices(figures["aspect"]),
-        costs=cost_choices(figures["pareto"]) if "pareto" in figures else [],
+        costs=costs,
+        served=any(choice.name in SERVING for choice in costs),
+        remarks=drawn.remarks,
         study=study,
         verdict=study.verdict,
         ours={design.label for design in study.verdict.designs},
@@ -122,38 +130,52 @@ def render_page(
     *,
     maps: Sequence[dict[str, Any]] = (),
     readings: Mapping[str, Reading] = FIGURES,
-    live: bool = False,
+    version: str | None = None,
     **values: Any,
 ) -> str:
     """A page of the package as one string: ``figures`` by the names that its plots have."""
     plotly = _inline(get_plotlyjs())
-    scripts = (*SCRIPTS, LIVE) if live else SCRIPTS
+    scripts = SCRIPTS if version is None else (*SCRIPTS, LIVE)
     script = _inline("".join(_read(name) for name in scripts))
     looks = {label: mark._asdict() for label, mark in styles.items()}
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            payload={"figures": figures, "marks": looks, "maps": maps},
-            live=live,
-            maps=maps,
-            reading_of=partial(reading_named, readings=readings),
-            looks=looks,
-            css=Markup(_read("report.css")),
-            plotly=plotly,
-            script=script,
-            script_hashes=[_csp_hash(plotly), _csp_hash(script)],
-            **values,
+    try:
+        return (
+            _environment()
+            .get_template(template)
+            .render(
+                payload={"figures": figures, "marks": looks, "maps": maps},
+                version=version,
+                maps=maps,
+                reading_of=partial(reading_named, readings=readings),
+                looks=looks,
+                css=Markup(_read("report.css")),
+                plotly=plotly,
+                script=script,
+                script_hashes=[_csp_hash(plotly), _csp_hash(script)],
+                **values,
+            )
         )
-    )
+    except ValueError:
+        broken = _not_finite(figures, maps)
+        if broken is None:
+            raise
+        raise DepthbenchError(
+            f"the page's figure '{broken}' holds a number that is not finite, which no browser "
+            "reads: a file that it comes from has NaN or Infinity in it. Look in the study's "
+            "results.jsonl, trials, probes and serving.json"
+        ) from None
 
 
-def render_plain(template: str, **values: Any) -> str:
-    """A page of the package without figures, which follows its server."""
+def render_plain(template: str, version: str, **values: Any) -> str:
+    """A page of the package without figures, which follows its server as `render` says."""
     script = _inline(_read(LIVE))
     page = _environment().get_template(template)
     return page.render(
-        css=Markup(_read("report.css")), script=script, script_hash=_csp_hash(script), **values
+        version=version,
+        css=Markup(_read("report.css")),
+        script=script,
+        script_hash=_csp_hash(script),
+        **values,
     )
 
 
@@ -164,15 +186,29 @@ def _shows_published(page: Path) -> bool:
         return False
 
 
+def _not_finite(figures: Mapping[str, Any], maps: Sequence[dict[str, Any]]) -> str | None:
+    """The figure that holds what JSON has no word for."""
+    named = {**figures, **{f"map {one['name']}": one for one in maps}}
+    for name, figure in named.items():
+        try:
+            json.dumps(figure, allow_nan=False)
+        except ValueError:
+            return name
+    return None
+
+
 @cache
 def _environment() -> Environment:
-    return Environment(
+    found = Environment(
         loader=PackageLoader("depthbench.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # a list keeps the order in which a page offers it
+    found.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    return found
 
 
 def _read(name: str) -> str:

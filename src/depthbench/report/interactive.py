@@ -1,12 +1,21 @@
 """Every interactive figure of a study's report, by its name on the page."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from depthbench.report.aspect_plot import aspect_plot, placed
-from depthbench.report.pareto_plot import pareto_plot
+from depthbench.report.pareto_plot import gaps, pareto_plot
 from depthbench.report.plots import published_plot, search_plot, training_plot
 from depthbench.report.study import StudyData, published
 from depthbench.report.style import Mark
+
+
+class Interactive(NamedTuple):
+    """Figures, and what their readers must know of them."""
+
+    figures: dict[str, Any]
+    """Name to plotly figure (``data``, ``layout``), as plain JSON data."""
+    remarks: dict[str, list[str]]
+    """By the figure's name: what it lacks."""
 
 
 def all_labels(study: StudyData, with_published: bool) -> list[str]:
@@ -15,8 +24,8 @@ def all_labels(study: StudyData, with_published: bool) -> list[str]:
     return ours + ([*published().validation_loss] if with_published else [])
 
 
-def interactive(study: StudyData, with_published: bool, style: dict[str, Mark]) -> dict[str, Any]:
-    """Name to plotly figure (``data``, ``layout``), as plain JSON data."""
+def interactive(study: StudyData, with_published: bool, style: dict[str, Mark]) -> Interactive:
+    """All that come from the study's own rows and curves."""
     curves = placed(study)
     figures = {"aspect": aspect_plot(curves, style)}
     if with_published:
@@ -26,4 +35,8 @@ def interactive(study: StudyData, with_published: bool, style: dict[str, Mark]) 
     if study.curves:
         figures["training"] = training_plot(study, style).to_plotly_json()
     pareto = pareto_plot(curves, study.serving, style)
-    return figures | ({"pareto": pareto} if pareto else {})
+    remarks = {"aspect": curves.remarks}
+    if pareto:
+        figures["pareto"] = pareto
+        remarks["pareto"] = gaps(curves, study.serving)
+    return Interactive(figures, remarks)

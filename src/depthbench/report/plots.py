@@ -186,7 +186,10 @@ def add_crosses(
     shift: float,
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Diverged trials at the top, each design's a little beside the others'."""
+    """Diverged trials at the top, each design's a little beside the others'.
+
+    ``meta.lost`` keeps where they belong: what is drawn is no measured place, and no loss.
+    """
     if not xs:
         return
     figure.add_trace(
@@ -198,7 +201,7 @@ def add_crosses(
             hovertemplate=HOVER,
             mode="markers",
             marker={"symbol": "x-thin", "size": 10, "line": {"width": 2.5}},
-            meta={"label": label, "shown": {}} | (more or {}),
+            meta={"label": label, "shown": {}, "lost": list(xs)} | (more or {}),
         )
     )
 

@@ -25,12 +25,13 @@
   const alone = (trace) => trace.meta.alone;
   const opacity = (trace) => (chosen === null || alone(trace) || trace.meta.label === chosen ? 1 : 0.1);
 
-  // a trace with the numbers of the axes that are chosen
+  // a trace with the numbers and words of the axes that are chosen
   function placed(trace, { x, y }) {
-    const { along, error } = trace.meta;
+    const { along, error, lost, text } = trace.meta;
     if (along) return { ...trace, ...along[x] };
     const errors = error[y] ? { type: "data", array: error[y], thickness: 1.2, width: 4 } : undefined;
-    return { ...trace, x: trace.meta.x[x], y: trace.meta.y[y], error_y: errors };
+    const meta = lost ? { ...trace.meta, lost: lost[x] } : trace.meta;
+    return { ...trace, x: trace.meta.x[x], y: trace.meta.y[y], text: text ? text[y] : trace.text, error_y: errors, meta };
   }
 
   function painted(trace, chosenAxes) {
@@ -38,7 +39,7 @@
     const copy = { ...(chosenAxes ? placed(trace, chosenAxes) : trace), opacity: opacity(trace) };
     copy.marker = { ...trace.marker, color: own, line: { ...(trace.marker || {}).line, color: own } };
     // plotly takes empty tables out of what it is given: ours stay whole
-    copy.meta = { ...trace.meta };
+    copy.meta = { ...copy.meta };
     if (trace.line) copy.line = { ...trace.line, color: own };
     if (copy.error_y) copy.error_y = { ...copy.error_y, color: own };
     const asked = Object.entries(trace.meta.shown).filter(([group]) => group in choice);
@@ -63,7 +64,7 @@
     }
     const xaxis = themedAxes.xaxis;
     if (narrow.matches) {
-      xaxis.title.text = xaxis.title.text.replace(", at L layers", "").replace(" and narrower", "");
+      xaxis.title.text = (xaxis.title.text || "").replace(", at L layers", "").replace(" and narrower", "");
       if (xaxis.tickvals && xaxis.tickvals.length > 5) {
         xaxis.tickvals = xaxis.tickvals.filter((_, index) => index % 2 === 0);
         xaxis.ticktext = xaxis.ticktext.filter((_, index) => index % 2 === 0);
@@ -84,7 +85,7 @@
   }
 
   function clicked(plot, point) {
-    if (plot.classList.contains("map")) window.depthbench.cell(point.y, point.x);
+    if (plot.classList.contains("map")) window.depthbench.cell(point.y, point.x, plot);
     else if (point.data.meta.words) say(plot, point);
     else if (!alone(point.data)) choose(point.data.meta.label);
   }

@@ -31,10 +31,12 @@
     const rows = [];
     for (const trace of data.filter((one) => one.visible !== false && one.hoverinfo !== "skip")) {
       const error = trace.error_y || {};
-      trace.x.forEach((x, i) => {
+      // a cross has no loss, and is drawn beside its place
+      const { lost } = trace.meta;
+      (lost || trace.x).forEach((x, i) => {
         const words = Array.isArray(trace.text) ? trace.text[i] : trace.text;
         const bars = [(error.array || [])[i], (error.arrayminus || error.array || [])[i]];
-        rows.push([plain(trace.name), x, trace.y[i], ...bars, plain(words || "")]);
+        rows.push([plain(trace.name), x, lost ? null : trace.y[i], ...bars, plain(words || "")]);
       });
     }
     return [["name", title(layout.xaxis), title(layout.yaxis), "error above", "error below", "about"], ...rows];
@@ -75,10 +77,14 @@
   const maps = plots.filter((plot) => plot.classList.contains("map"));
   const at = { row: 0, column: 0 };
   const named = (side) => side.options[side.selectedIndex].textContent;
-  const blank = { data: [], layout: { xaxis: { title: {} }, yaxis: { title: {} } } };
+  const blank = { data: [], layout: { xaxis: { title: { text: "" } }, yaxis: { title: { text: "" } } } };
+  const said = document.querySelector(".map-said");
+  const hint = said && said.textContent;
+  const map = () => payload.maps.find((one) => one.name === what.value);
 
   function chooseMaps() {
-    const one = payload.maps[what.value];
+    const one = map();
+    said.textContent = hint;
     for (const side of sides) {
       const name = `map-${side.dataset.side}`;
       const figure = one.figures[side.value];
@@ -91,8 +97,17 @@
     document.querySelector(".map-not").textContent = one.blind;
   }
 
-  function cellOf(row, column) {
-    const one = payload.maps[what.value];
+  // of the model on this plot's side, or where it is not measured of any that is
+  function mapOn(plot) {
+    const { figures } = map();
+    const side = sides.find((one) => plot.dataset.figure === `map-${one.dataset.side}`);
+    return (figures[side.value] || Object.values(figures)[0]).data[0];
+  }
+
+  function cellOf(row, column, plot) {
+    const one = map();
+    const shown = mapOn(plot);
+    [at.row, at.column] = [shown.y.indexOf(row), shown.x.indexOf(column)];
     const parts = sides.map((side) => {
       const trace = (one.figures[side.value] || { data: [] }).data[0];
       if (!trace) return `${named(side)}: not measured`;
@@ -101,9 +116,8 @@
       const words = value === null || value === undefined ? "no value" : `${short(value)} ${trace.meta.unit}`.trim();
       return `${named(side)}: ${words}`;
     });
-    const any = Object.values(one.figures)[0].data[0].meta.words;
-    const pair = any.replaceAll("{row}", short(row)).replaceAll("{column}", short(column));
-    document.querySelector(".map-said").textContent = `${pair}: ${parts.join("; ")}`;
+    const pair = shown.meta.words.replaceAll("{row}", short(row)).replaceAll("{column}", short(column));
+    said.textContent = `${pair}: ${parts.join("; ")}`;
     const frame = { type: "rect", x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5 };
     const shapes = typeof row === "number" && typeof column === "number" ? [{ ...frame, line: { color: css("--ink"), width: 2 } }] : [];
     for (const plot of maps.filter(isDrawn)) Plotly.relayout(plot, { shapes });
@@ -111,12 +125,13 @@
 
   function move(event) {
     const steps = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    const trace = Object.values(payload.maps[what.value].figures)[0].data[0];
     if (!steps) return;
     event.preventDefault();
-    at.row = Math.min(trace.y.length - 1, Math.max(0, at.row + steps[0]));
-    at.column = Math.min(trace.x.length - 1, Math.max(0, at.column + steps[1]));
-    cellOf(trace.y[at.row], trace.x[at.column]);
+    const trace = mapOn(event.currentTarget);
+    // a smaller model may have been chosen since
+    const within = (place, step, all) => Math.min(all.length - 1, Math.max(0, Math.min(all.length - 1, place) + step));
+    const row = trace.y[within(at.row, steps[0], trace.y)];
+    cellOf(row, trace.x[within(at.column, steps[1], trace.x)], event.currentTarget);
   }
 
   if (what) {

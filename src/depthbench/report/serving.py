@@ -12,6 +12,7 @@ from depthbench.files import write_atomic
 from depthbench.study.store import Row
 
 FILE = "serving.json"
+REMEDY = "Remove it; depthbench report --serve-on writes it again"
 
 
 class Served(Frozen):
@@ -65,10 +66,10 @@ def read_served(folder: Path) -> Served | None:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise DepthbenchError(f"{path} cannot be read ({why}). {REMEDY}") from None
     try:
         return Served.parse(json.loads(text), str(path))
     except json.JSONDecodeError as error:
-        raise DepthbenchError(
-            f"{path} is no valid JSON ({error}). Remove it, or write it again with "
-            "depthbench report --serve-on"
-        ) from None
+        raise DepthbenchError(f"{path} is no valid JSON ({error}). {REMEDY}") from None

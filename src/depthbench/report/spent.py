@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from depthbench.cost.flops import Flops, count_flops
+from depthbench.cost.flops import known_flops
+from depthbench.cost.training import training_flops
 from depthbench.errors import DepthbenchError
-from depthbench.nn.model import ModelConfig
 from depthbench.report.study import TrainingCurve
 from depthbench.study.store import Row
 from depthbench.train.config import TrialConfig
 
 Resource = Literal["flops", "seconds"]
 RESOURCES: tuple[Resource, ...] = ("flops", "seconds")
+Key = tuple[str, str]
+"""Of a trial on a page: its label, and its id."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,17 @@ class Spent:
     """Of training alone, as measured: tokens over tokens per second."""
     forward: float | None
     """FLOPs of one token's forward, at the length of training."""
+    unread: bool = False
+    """Whether this version cannot read the trial's config, and so knows no FLOPs of it."""
 
     def of(self, resource: Resource) -> float | None:
         """This much of it."""
         return self.flops if resource == "flops" else self.seconds
+
+
+def key_of(row: Row) -> Key:
+    """An id says what was trained, not where: studies that share a page may share ids."""
+    return row.label, row.id
 
 
 def spent(row: Row) -> Spent:
@@ -42,16 +50,10 @@ def spent(row: Row) -> Spent:
         trial = TrialConfig.parse(row.config, f"trial {row.id}")
     except DepthbenchError:
         # of a version with other fields: that model is not ours
-        return Spent(None, seconds, None)
+        return Spent(None, seconds, None, unread=True)
     length = trial.train.length
-    flops = _flops_of(trial.model.model_dump_json(), length)
-    return Spent(float(flops.training_step * row.tokens // length), seconds, flops.forward / length)
-
-
-@lru_cache(maxsize=4096)
-def _flops_of(told: str, length: int) -> Flops:
-    """Kept, because a study trains one model under many seeds and rates."""
-    return count_flops(ModelConfig.model_validate_json(told), length)
+    forward = known_flops(trial.model, length).forward
+    return Spent(float(training_flops(trial, row.tokens)), seconds, forward / length)
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class Equal:
     resource: Resource
     budget: float
     """What the thriftiest trial spent in all."""
-    losses: dict[str, float]
+    losses: dict[Key, float]
     """Nats per token, by trial."""
 
 
 def at_equal(
-    curves: Sequence[TrainingCurve], costs: Mapping[str, Spent], resource: Resource
+    curves: Sequence[TrainingCurve], costs: Mapping[Key, Spent], resource: Resource
 ) -> Equal | None:
     """Training loss of every finished trial at the largest budget that all of them reached.
 
@@ -74,18 +76,18 @@ def at_equal(
     stretches. None where fewer than two trials tell what they spent, or all spent the same to a
     thousandth.
     """
-    totals: dict[str, tuple[TrainingCurve, float]] = {}
+    totals: dict[Key, tuple[TrainingCurve, float]] = {}
     for curve in curves:
-        total = costs[curve.row.id].of(resource)
+        total = costs[key_of(curve.row)].of(resource)
         if curve.row.status == "done" and total and curve.row.tokens:
-            totals[curve.row.id] = (curve, total)
+            totals[key_of(curve.row)] = (curve, total)
     if len(totals) < 2:
         return None
     amounts = [total for _, total in totals.values()]
     budget = min(amounts)
     if max(amounts) < 1.001 * budget:
         return None
-    losses = {name: _loss_at(curve, budget / total) for name, (curve, total) in totals.items()}
+    losses = {key: _loss_at(curve, budget / total) for key, (curve, total) in totals.items()}
     return Equal(resource, budget, losses)
 
 

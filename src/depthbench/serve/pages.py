@@ -54,7 +54,7 @@ class Pages:
         if path == ():
             return self._index()
         if path == ("version",):
-            return self._text(digest_of([self.version(one) for one in self.studies().values()]))
+            return self._text(self._all_versions())
         folder = self.studies().get(path[0])
         if folder is None:
             return self._lost(f"There is no study '{path[0]}' here.")
@@ -86,13 +86,19 @@ class Pages:
             if known is not None and known[0] == version:
                 return known[1]
             try:
-                made = self._page(render(load(folder), target=folder, live=True))
+                made = self._page(render(load(folder), target=folder, version=version))
             except DepthbenchError as error:
-                made = self._page(render_plain("live.html", name=name, why=str(error), studies=[]))
+                made = self._page(
+                    render_plain("live.html", version, name=name, why=str(error), studies=[])
+                )
             self._made[name] = (version, made)
             return made
 
+    def _all_versions(self) -> str:
+        return digest_of([self.version(one) for one in self.studies().values()])
+
     def _index(self) -> Answer:
+        version = self._all_versions()
         lines: list[tuple[str, str, View | None, str]] = []
         for name, folder in self.studies().items():
             try:
@@ -101,7 +107,7 @@ class Pages:
                     lines.append((name, quote(name), watched.look(), ""))
             except DepthbenchError as error:
                 lines.append((name, quote(name), None, str(error)))
-        return self._page(render_plain("live.html", name="", why="", studies=lines))
+        return self._page(render_plain("live.html", version, name="", why="", studies=lines))
 
     def _file(self, folder: Path, rest: tuple[str, ...]) -> Answer:
         """A page or figure inside the study's folder, and nothing else."""
@@ -112,7 +118,7 @@ class Pages:
         return Answer(path.read_bytes(), SHOWN[path.suffix])
 
     def _lost(self, why: str) -> Answer:
-        page = self._page(render_plain("live.html", name="", why=why, studies=[]))
+        page = self._page(render_plain("live.html", "", name="", why=why, studies=[]))
         return Answer(page.body, page.kind, 404)
 
     @staticmethod
