@@ -1,12 +1,15 @@
 """A server of pages on this machine alone: it reads, and has no address that writes."""
 
+import logging
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from depthbench.errors import DepthbenchError
-from depthbench.serve.pages import Answer, Pages
+from depthbench.serve.pages import Answer, Pages, one_line
 
+logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
 
@@ -31,6 +34,12 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         """Where a browser finds it."""
         return f"http://{HOST}:{self.server_port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line, without a traceback; nothing of a reader that has gone."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError):
+            logger.error("a request failed: %s", one_line(f"{type(error).__name__}: {error}"))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,22 +67,29 @@ class Handler(BaseHTTPRequestHandler):
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
         if host not in NAMES:
             return Answer(b"refused\n", "text/plain", 403)
-        parts = tuple(unquote(one) for one in urlsplit(self.path).path.split("/") if one)
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:
+            # such as http://[/
+            return Answer(b"refused\n", "text/plain", 400)
+        parts = tuple(unquote(one) for one in path.split("/") if one)
         if ".." in parts or any("\0" in one or "/" in one for one in parts):
             return Answer(b"refused\n", "text/plain", 400)
-        return self.server.pages.answer(parts)
+        return self.server.pages.answer(parts, slash=path.endswith("/"))
 
     def _send(self, answer: Answer, *, body: bool) -> None:
         self.send_response(answer.status)
+        if answer.place is not None:
+            self.send_header("Location", answer.place)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
-        self.end_headers()
-        if body:
-            try:
+        try:
+            self.end_headers()
+            if body:
                 self.wfile.write(answer.body)
-            except BrokenPipeError:
-                # the reader has gone: nobody to tell
-                return
+        except ConnectionError:
+            # the reader has gone: nobody to tell
+            return

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from depthbench.config import Frozen, read_toml
+from depthbench.config import Frozen
 from depthbench.errors import DepthbenchError, nearest
 from depthbench.study import compare, run
 from depthbench.study.claim import LOCK
-from depthbench.study.plan import ResolvedStudy
+from depthbench.study.words import counted
 from depthbench.train import status
 from depthbench.train.metrics import METRICS
+from depthbench.watch.needed import UNKNOWN, Needed
 from depthbench.watch.tail import Tail
 from depthbench.watch.view import CONFIG, Run, RunView
 
@@ -28,13 +29,17 @@ class View(Frozen):
     over: bool
     """Whether nothing more is to come."""
     reason: str | None
-    """Why a study is over, if not because it is finished."""
+    """Why a study is over, if not because it is finished; None also while it goes on."""
     total: int | None
     """Trials of a study; None for a run, and where its config cannot be read."""
     finished: dict[str, int]
     """Trials of a study that have a result, by status."""
+    left_out: int = 0
+    """Results of an earlier config, which the study has no use for."""
     runs: tuple[RunView, ...]
-    """The run; of a study, those that are under way."""
+    """The run; of a study, those that are under way, at most so many as can be read."""
+    more: int = 0
+    """Runs under way that are not among these."""
 
 
 class Watched:
@@ -46,7 +51,7 @@ class Watched:
         self.results = Tail(folder / RESULTS)
         self.rows: dict[str, dict[str, Any]] = {}
         self.runs: dict[str, Run] = {}
-        self.total = _trials(folder) if self.study else None
+        self.needed, self.share = Needed(folder), UNKNOWN
         if not self.study:
             self.alone = Run(folder, _row_of_trial(folder))
 
@@ -58,12 +63,16 @@ class Watched:
                 self.alone.row = row
                 one = self.alone.look()
             return self._view("run", one.over, None, (one,))
-        for row in self.results.read()[0]:
+        records, others = self.results.read()
+        if others:
+            self.rows = {}
+        for row in records:
             if "id" in row:
                 self.rows[row["id"]] = row
+        self.share = self.needed.of(self.rows)
         runs = tuple(view for run in self._open_trials() if not (view := run.look()).over)
         over, reason = self._end()
-        return self._view("study", over and not runs, reason, runs[:MOST_SHOWN])
+        return self._view("study", over and not runs, reason, runs)
 
     def _open_trials(self) -> list[Run]:
         """Trials that have begun and have no result, or failed and may be tried again."""
@@ -81,12 +90,16 @@ class Watched:
         """Whether the study's own process has ended, and why if it was not at its end."""
         word = status.read_status(self.folder)
         if word is None:
-            return self.total is not None and len(self.rows) >= self.total, None
+            return self.share.missing == 0, None
         if word.state == "running":
             lost = "its process ended without a word. The same command goes on"
             return word.gone is True, lost if word.gone else None
-        why = word.state if word.reason is None else f"{word.state}: {word.reason}"
-        return True, None if word.state == "done" else why
+        if word.state != "done":
+            return True, word.state if word.reason is None else f"{word.state}: {word.reason}"
+        if self.share.missing:
+            missing = f"{counted(self.share.missing, 'trial')} of its config without a result"
+            return True, f"{missing}. The same command trains the rest"
+        return True, None
 
     def _view(
         self,
@@ -96,7 +109,9 @@ class Watched:
         runs: tuple[RunView, ...],
     ) -> View:
         counts: dict[str, int] = {}
-        for row in self.rows.values():
+        own = self.share.ids
+        rows = [row for name, row in self.rows.items() if own is None or name in own]
+        for row in rows:
             state = str(row.get("status"))
             counts[state] = counts.get(state, 0) + 1
         return View(
@@ -104,9 +119,11 @@ class Watched:
             kind=kind,
             over=over,
             reason=reason,
-            total=self.total,
+            total=self.share.total,
             finished=counts,
-            runs=runs,
+            left_out=len(self.rows) - len(rows),
+            runs=runs[:MOST_SHOWN],
+            more=max(0, len(runs) - MOST_SHOWN),
         )
 
 
@@ -134,17 +151,6 @@ def _is_study(folder: Path) -> bool:
 
 def _shown(path: Path) -> bool:
     return path.is_dir() and not path.name.startswith(".")
-
-
-def _trials(folder: Path) -> int | None:
-    """How many a study or comparison has in all."""
-    try:
-        if (folder / compare.FILE).exists():
-            resolved = compare.read_resolved(folder)
-            return None if resolved is None else 2 * len(resolved.compare.seeds)
-        return ResolvedStudy.parse(read_toml(folder / run.FILE)).trials
-    except DepthbenchError:
-        return None
 
 
 def _row_of_trial(folder: Path) -> dict[str, Any] | None:

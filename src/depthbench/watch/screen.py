@@ -22,6 +22,8 @@ def picture(view: View) -> RenderableType:
         parts.append(_study_line(view))
     for run in view.runs:
         parts.append(run_picture(run))
+    if view.more:
+        parts.append(Text(f"… {view.more} more under way"))
     return Group(*parts)
 
 
@@ -65,7 +67,9 @@ def _study_line(view: View) -> Text:
     total = "" if view.total is None else f" of {view.total}"
     text = f"{view.folder}: {done}{total} trials have a result"
     text += f" ({counts})" if counts else ""
-    text += f", {len(view.runs)} under way" if view.runs else ""
+    under_way = len(view.runs) + view.more
+    text += f", {under_way} under way" if under_way else ""
+    text += f", {view.left_out} of an earlier config left out" if view.left_out else ""
     text += "" if view.reason is None else f"; {view.reason}"
     return Text(text)
 
