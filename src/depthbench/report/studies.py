@@ -59,8 +59,10 @@ def render_studies(studies: Sequence[StudyData], folders: Sequence[Path]) -> str
     groups: list[Group] = []
     for data, found in groupby(sorted(named, key=_held_out), key=_held_out):
         own, name = list(found), f"aspect-{len(groups)}"
-        figures[name] = aspect_plot(placed(_together(own)), style)
-        groups.append(Group(data, own, list(_unlike(own)), name, choices(figures[name])))
+        place = placed(_together(own))
+        figures[name] = aspect_plot(place, style)
+        cautions = [*_unlike(own), *place.remarks]
+        groups.append(Group(data, own, cautions, name, choices(figures[name])))
     return render_page(
         "studies.html",
         figures,
