@@ -109,6 +109,7 @@ def test_nothing_is_held_to_what_it_does_not_claim() -> None:
     assert start.limit is None
 
 
+@pytest.mark.slow
 def test_compiling_breaks_where_it_must() -> None:
     """In a process of its own: there the package runs without run-time shape checks."""
     files = [str(OWN / name) for name in COMPILING]

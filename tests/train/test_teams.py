@@ -62,6 +62,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(dataset: Dataset, tmp_path: Path) -> None:
     jobs = [job(dataset, name, **one) for name, one in QUICK.items()]
     for strategy in ("ddp", "fsdp"):
