@@ -230,6 +230,7 @@ def test_an_error_names_the_line(capsys: Capture, folder: Path) -> None:
     assert found["findings"][0]["detail"] == said
 
 
+@pytest.mark.slow
 def test_two_workers_and_a_file_from_another_directory(folder: Path) -> None:
     """The processes that check read the file themselves."""
     (folder / "below").mkdir()

@@ -30,6 +30,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
+@pytest.mark.slow
 def test_rows_are_the_ledgers_and_the_deep_one_waits_for_its_calls(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.study.ray_studies import metrics, opened, results
 ON_RAY = Place("ray", workers=1)
 
 
+@pytest.mark.slow
 def test_a_study_has_the_rows_of_a_local_one_though_a_trial_was_killed(
     text_root: Path, short: str
 ) -> None:
